@@ -1,0 +1,14 @@
+//! `bellwether` keeps exactly one copy of an HTTP service active and makes every copy answer.
+//!
+//! Four rooms: [`store`] keeps a lock, [`replication`] decides who is primary, [`cluster`] is what the primary serves, and
+//! [`api`] answers HTTP. [`app`] puts them together; the `bellwether` binary is a thin command line on top.
+
+pub mod api;
+pub mod app;
+pub mod cli;
+pub mod clock;
+pub mod cluster;
+pub mod config;
+pub mod node;
+pub mod replication;
+pub mod store;
