@@ -1,0 +1,1 @@
+//! What the election counts about itself.
