@@ -143,7 +143,9 @@ mod tests {
 
     #[test]
     fn an_address_has_a_host_and_a_port() {
-        for (text, host, port) in [("10.0.0.1:4000", "10.0.0.1", 4000), ("[::1]:1", "::1", 1), ("a-b.example_x:65535", "a-b.example_x", 65535)] {
+        for (text, host, port) in
+            [("10.0.0.1:4000", "10.0.0.1", 4000), ("[::1]:1", "::1", 1), ("a-b.example_x:65535", "a-b.example_x", 65535)]
+        {
             let address: Address = text.parse().unwrap();
             assert_eq!((address.host(), address.port(), address.as_str()), (host, port, text));
         }

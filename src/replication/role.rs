@@ -86,19 +86,19 @@ struct Cell {
 }
 
 /// The writing side; there is one for each [`RoleWatch`] family.
-pub(super) struct RolePublisher {
+pub(crate) struct RolePublisher {
     cell: Arc<Cell>,
 }
 
 impl RolePublisher {
     /// A fresh cell, in which the role is [`Role::Electing`].
-    pub(super) fn new() -> (Self, RoleWatch) {
+    pub(crate) fn new() -> (Self, RoleWatch) {
         let cell = Arc::new(Cell { role: ArcSwap::from_pointee(Role::Electing), published: Notify::new() });
         (Self { cell: Arc::clone(&cell) }, RoleWatch { cell })
     }
 
     /// Replaces the role and wakes whoever waits for a change. True where the change means something to a request.
-    pub(super) fn publish(&self, role: Role) -> bool {
+    pub(crate) fn publish(&self, role: Role) -> bool {
         let before = self.cell.role.swap(Arc::new(role));
         let differs = !before.same_as(&self.cell.role.load());
         // Renewals are announced too: whoever waits for a deadline must learn that it moved.
@@ -114,6 +114,14 @@ pub struct RoleWatch {
 }
 
 impl RoleWatch {
+    /// The watch of a node that takes part in no election: primary for ever, under epoch 1.
+    pub fn lone() -> Self {
+        let (publisher, watch) = RolePublisher::new();
+        let a_century = std::time::Duration::from_secs(100 * 365 * 24 * 60 * 60);
+        publisher.publish(Role::Primary { epoch: Epoch(1), deadline: clock::now() + a_century });
+        watch
+    }
+
     /// The role now. A tenure whose deadline has passed reads as [`Role::Electing`], whatever was published.
     pub fn current(&self) -> Role {
         let role = self.cell.role.load();

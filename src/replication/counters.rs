@@ -1,1 +1,0 @@
-//! What the election counts about itself.
