@@ -37,6 +37,10 @@ impl Lease for Tenure {
 
     async fn renew(&mut self) -> Result<Renewal, StoreError> {
         let (shared, lease, created) = (&*self.queue.shared, self.granted.lease, self.created);
+        if shared.session.lease() != Some(self.granted) {
+            // Given up already, by a call whose reply may have been lost.
+            return Ok(Renewal::Lost);
+        }
         let renewal = shared.endpoints.call("renew", |connection| async move { shared.renew(&connection, lease, created).await }).await?;
         if renewal == Renewal::Lost {
             // Given back with the next call, when the caller serves no more: until then the lease tells the others to wait.
