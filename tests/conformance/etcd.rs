@@ -59,7 +59,8 @@ impl Harness for OnEtcd {
     async fn write_foreign(&self) {
         let etcd = self.server.lock().await;
         let granted = etcd.etcdctl(&["lease", "grant", "60"]).await;
-        let lease = granted.split_whitespace().nth(1).expect("lease ID granted with TTL(60s)").to_owned();
+        // A candidate's key has the number without the zeros that are printed here.
+        let lease = granted.split_whitespace().nth(1).expect("lease ID granted with TTL(60s)").trim_start_matches('0').to_owned();
         etcd.etcdctl(&["put", &format!("--lease={lease}"), &format!("{PLACE}{lease}"), "{\"not\":\"ours\"}"]).await;
         *self.stranger.lock().await = Some(lease);
     }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 const START: Duration = Duration::from_secs(30);
 
 /// Short enough that a lost leader is replaced within half a second, and that leases of one second are granted.
-pub const QUICK: [&str; 2] = ["--heartbeat-interval=30", "--election-timeout=300"];
+pub(crate) const QUICK: [&str; 2] = ["--heartbeat-interval=30", "--election-timeout=300"];
 
 /// From one look at a state to the next.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 ///
 /// # Panics
 /// After `limit`, with `reason` and the last `Err`.
-pub async fn wait_for<R, L: Debug, F>(reason: &str, limit: Duration, mut probe: impl FnMut() -> F) -> R
+pub(crate) async fn wait_for<R, L: Debug, F>(reason: &str, limit: Duration, mut probe: impl FnMut() -> F) -> R
 where
     F: Future<Output = Result<R, L>>,
 {
@@ -45,7 +45,7 @@ where
 
 /// A cluster of one or more members.
 #[derive(Debug)]
-pub struct Etcd {
+pub(crate) struct Etcd {
     members: Vec<Member>,
     arguments: Vec<String>,
     folder: TempDir,
@@ -61,12 +61,12 @@ struct Member {
 
 impl Etcd {
     /// One empty server that grants leases of one second and more.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(1, &QUICK).await
     }
 
     /// An empty cluster of `size`, each member with these further arguments.
-    pub async fn start_with(size: usize, arguments: &[&str]) -> Self {
+    pub(crate) async fn start_with(size: usize, arguments: &[&str]) -> Self {
         let member = |number| Member { name: format!("m{number}"), client: free_port(), peer: free_port(), child: None };
         let folder = tempfile::tempdir().expect("a temporary folder");
         let arguments = arguments.iter().copied().map(str::to_owned).collect();
@@ -81,50 +81,50 @@ impl Etcd {
     }
 
     /// The store as `manage` takes it, with the members in this order.
-    pub fn url_of(&self, members: impl IntoIterator<Item = usize>) -> String {
+    pub(crate) fn url_of(&self, members: impl IntoIterator<Item = usize>) -> String {
         let clients = members.into_iter().map(|number| self.client(number).to_string());
         format!("etcd://{}", clients.collect::<Vec<_>>().join(","))
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.url_of(0..self.members.len())
     }
 
     /// Where a member is reached by clients.
-    pub fn client(&self, member: usize) -> SocketAddr {
+    pub(crate) fn client(&self, member: usize) -> SocketAddr {
         self.members[member].client
     }
 
     /// Ends a member as a crash does.
-    pub async fn stop(&mut self, member: usize) {
+    pub(crate) async fn stop(&mut self, member: usize) {
         if let Some(mut child) = self.members[member].child.take() {
             child.kill().await.expect("kill etcd");
         }
     }
 
     /// Starts a stopped member again with its data.
-    pub async fn restart(&mut self, member: usize) {
+    pub(crate) async fn restart(&mut self, member: usize) {
         self.spawn(member);
         self.answers(member).await;
     }
 
     /// Forgets all that a stopped member knew.
-    pub fn wipe(&self, member: usize) {
+    pub(crate) fn wipe(&self, member: usize) {
         std::fs::remove_dir_all(self.data(member)).expect("remove etcd's data");
     }
 
     /// Freezes a member.
-    pub fn pause(&self, member: usize) {
+    pub(crate) fn pause(&self, member: usize) {
         kill_process(self.pid(member), Signal::STOP).expect("pause etcd");
     }
 
     /// Lets a frozen member go on.
-    pub fn resume(&self, member: usize) {
+    pub(crate) fn resume(&self, member: usize) {
         kill_process(self.pid(member), Signal::CONT).expect("resume etcd");
     }
 
     /// Which member leads the cluster.
-    pub async fn leading_member(&self) -> usize {
+    pub(crate) async fn leading_member(&self) -> usize {
         wait_for("the cluster to have a leader", START, || async {
             for number in 0..self.members.len() {
                 let status = self.etcdctl_at(number, &["endpoint", "status", "--write-out=json"]).await;
@@ -143,7 +143,7 @@ impl Etcd {
     ///
     /// # Panics
     /// When it fails.
-    pub async fn etcdctl(&self, arguments: &[&str]) -> String {
+    pub(crate) async fn etcdctl(&self, arguments: &[&str]) -> String {
         self.etcdctl_at(0, arguments).await
     }
 
@@ -156,7 +156,7 @@ impl Etcd {
     }
 
     /// A running `etcdctl` with these arguments; it ends with its value.
-    pub fn spawn_etcdctl(&self, arguments: &[&str]) -> Child {
+    pub(crate) fn spawn_etcdctl(&self, arguments: &[&str]) -> Child {
         let child = etcdctl(self.client(0)).args(arguments).spawn();
         child.unwrap_or_else(|error| missing("etcdctl", "etcd-client", &error))
     }
@@ -192,7 +192,7 @@ impl Etcd {
     }
 
     /// Lends its folder to files that belong to the test.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 

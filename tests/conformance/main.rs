@@ -3,4 +3,6 @@
 mod harness;
 mod suite;
 
+mod etcd;
+mod etcd_server;
 mod memory;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 /// What happens to bytes on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// They pass.
     Pass,
     /// They are swallowed; new connections are accepted, and never answered.
@@ -27,7 +27,7 @@ pub enum Mode {
 
 /// A wire to one server. It ends with its value.
 #[derive(Debug)]
-pub struct Wire {
+pub(crate) struct Wire {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
     _forwarding: JoinSet<()>,
@@ -35,7 +35,7 @@ pub struct Wire {
 
 impl Wire {
     /// A wire to `server` that lets everything pass.
-    pub async fn to(server: SocketAddr) -> Self {
+    pub(crate) async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listen on loopback");
         let address = listener.local_addr().expect("the address of a listener");
         let (mode, watched) = watch::channel(Mode::Pass);
@@ -45,12 +45,12 @@ impl Wire {
     }
 
     /// Where clients connect.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// From now on, for every connection.
-    pub fn set(&self, mode: Mode) {
+    pub(crate) fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
 }
