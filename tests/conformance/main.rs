@@ -8,6 +8,7 @@ mod etcd_interop;
 mod etcd_members;
 mod etcd_reports;
 mod etcd_rig;
+mod etcd_secured;
 mod etcd_server;
 mod memory;
 
