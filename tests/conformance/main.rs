@@ -4,3 +4,5 @@ mod harness;
 mod suite;
 
 mod memory;
+mod sqlite;
+mod sqlite_file;
