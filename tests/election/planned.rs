@@ -110,7 +110,9 @@ async fn the_lock_is_given_back_only_when_the_work_has_ended() {
     tasks.spawn(candidate.with_drain(Arc::new(Slow(TTL * 3)), TTL * 5).run(stop.clone()));
     let epoch = roles.wait_until(|role| role.tenure().is_some()).await.tenure().unwrap();
 
-    tasks.spawn(async move { handle.resign().await.ok(); });
+    tasks.spawn(async move {
+        handle.resign().await.ok();
+    });
     let stepping = roles.changed(&roles.current()).await;
     assert_eq!((stepping.name(), stepping.tenure()), ("stepping-down", Some(epoch)));
     let start = clock::now();
@@ -137,7 +139,9 @@ async fn a_drain_that_takes_too_long_is_cut_off() {
     let serving = roles.wait_until(|role| role.tenure().is_some()).await;
 
     let start = clock::now();
-    tasks.spawn(async move { handle.resign().await.ok(); });
+    tasks.spawn(async move {
+        handle.resign().await.ok();
+    });
     roles.wait_until(|role| *role == Role::Electing && *role != serving).await;
     assert!(world.memory.holder().is_some(), "cut off before the lock is given back");
     assert!(clock::now() - start >= TTL);
