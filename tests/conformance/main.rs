@@ -11,6 +11,7 @@ mod etcd_rig;
 mod etcd_secured;
 mod etcd_server;
 mod memory;
-
+mod sqlite;
+mod sqlite_file;
 #[path = "../support/wire.rs"]
 mod wire;
