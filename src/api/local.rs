@@ -1,0 +1,295 @@
+//! The routes that every node answers itself, in every role and whatever the store does.
+//!
+//! Paths match by whole segments: `/info` is the node's, `/users/info` is the app's. Everything below `/_bellwether/` is
+//! the node's, also what it does not know. Nothing here waits, except for a verb that somebody had the right to ask for.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::admin::{self, Right, Token};
+use super::metrics::Metrics;
+use super::status::Status;
+use super::verb::{Undone, Verb, Verbs};
+use super::{headers, info};
+use crate::node::Address;
+use crate::replication::{CandidateHandle, Role};
+
+/// Which Docker API the client is told to speak. Engines from 20.10 to 28 take it; in front of another one, leave
+/// `/_ping` out of the local routes and let it say its own.
+const DOCKER_API: &str = "1.41";
+
+/// Where the node's own routes begin.
+const OWN: &str = "/_bellwether/";
+
+/// Everything that a node answers itself.
+#[derive(Debug)]
+pub struct Local {
+    routes: LocalRoutes,
+    status: Arc<Status>,
+    metrics: Metrics,
+    verbs: Verbs,
+    token: Option<Token>,
+}
+
+/// What the local routes are to be.
+#[derive(Clone, Debug)]
+pub struct LocalConfig {
+    /// Which paths outside `/_bellwether/` the node answers.
+    pub routes: LocalRoutes,
+    /// What gives the right to act on any listener.
+    pub token: Option<Token>,
+    /// How long a verb may take.
+    pub verb_limit: Duration,
+}
+
+/// Which paths outside `/_bellwether/` a node answers itself, also in their `/vN.NN` forms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalRoutes {
+    ping: bool,
+    info: bool,
+}
+
+/// Why a list of local routes cannot be had.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a node can answer /_ping and /info itself, and not `{0}`; write /_ping,/info, one of them, or nothing")]
+pub struct LocalRoutesError(String);
+
+/// A request for the node itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// Is anybody there? As the Docker client asks.
+    Ping,
+    /// What a node says of itself.
+    Info,
+    /// Everything, for machines.
+    Status,
+    /// Who this node is and whom it believes primary.
+    Leader,
+    /// 200 on the primary alone.
+    Primary,
+    /// 200 on a replica alone.
+    Replica,
+    /// 200 while the process answers.
+    Live,
+    /// 200 while requests can be served or forwarded.
+    Ready,
+    /// The numbers.
+    Metrics,
+    /// Hand over.
+    Resign,
+    /// Documented for a later version.
+    Later,
+    /// Below `/_bellwether/`, and nothing.
+    Unknown,
+}
+
+impl Route {
+    fn below(name: &str) -> Self {
+        match name {
+            "status" => Self::Status,
+            "leader" => Self::Leader,
+            "primary" => Self::Primary,
+            "replica" => Self::Replica,
+            "live" => Self::Live,
+            "ready" => Self::Ready,
+            "metrics" => Self::Metrics,
+            "resign" => Self::Resign,
+            "nodes" | "history" | "events" | "ui" | "ui/" | "openapi.json" | "handover" | "pause" | "resume" => Self::Later,
+            _ => Self::Unknown,
+        }
+    }
+
+    fn allowed(self) -> &'static str {
+        match self {
+            Self::Resign => "POST",
+            Self::Ping | Self::Info | Self::Status | Self::Leader | Self::Primary | Self::Replica => "GET, HEAD",
+            Self::Live | Self::Ready | Self::Metrics | Self::Later | Self::Unknown => "GET, HEAD",
+        }
+    }
+
+    fn allows(self, method: &Method) -> bool {
+        match self {
+            Self::Resign => method == Method::POST,
+            Self::Later | Self::Unknown => true,
+            Self::Ping | Self::Info | Self::Status | Self::Leader | Self::Primary | Self::Replica => is_reading(method),
+            Self::Live | Self::Ready | Self::Metrics => is_reading(method),
+        }
+    }
+}
+
+fn is_reading(method: &Method) -> bool {
+    method == Method::GET || method == Method::HEAD
+}
+
+impl Local {
+    /// The local routes of a node that reads from `status` and acts through `candidate`.
+    pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
+        Self {
+            routes: config.routes,
+            metrics: Metrics::new(Arc::clone(&status)),
+            verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
+            token: config.token,
+            status,
+        }
+    }
+
+    /// Which of its routes a path is, of whatever method; `None` for a path that belongs to the app.
+    pub fn route(&self, path: &str) -> Option<Route> {
+        if let Some(name) = path.strip_prefix(OWN) {
+            return Some(Route::below(name));
+        }
+        match without_version(path) {
+            "/_ping" if self.routes.ping => Some(Route::Ping),
+            "/info" if self.routes.info => Some(Route::Info),
+            _ => None,
+        }
+    }
+
+    /// Answers a request for `route` that came through a listener giving `right`. A body, if there is one, is not read.
+    pub async fn answer(&self, route: Route, request: &Parts, right: Right) -> Response<Bytes> {
+        let mut response = self.respond(route, request, right).await;
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if request.method == Method::HEAD {
+            let length = response.body().len().into();
+            response.headers_mut().insert(CONTENT_LENGTH, length);
+            *response.body_mut() = Bytes::new();
+        }
+        response
+    }
+
+    async fn respond(&self, route: Route, request: &Parts, right: Right) -> Response<Bytes> {
+        if !route.allows(&request.method) {
+            let message = format!("{} is not for {}, use {}", request.uri.path(), request.method, route.allowed());
+            let mut response = self.refuse(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &message);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(route.allowed()));
+            return response;
+        }
+        match route {
+            Route::Ping => ping(),
+            Route::Info => page(StatusCode::OK, &info::page(&self.status)),
+            Route::Status => page(StatusCode::OK, &self.status.describe()),
+            Route::Leader => page(StatusCode::OK, &self.status.introduce()),
+            Route::Primary => self.role_is(|role| matches!(role, Role::Primary { .. })),
+            Route::Replica => self.role_is(|role| matches!(role, Role::Replica(_))),
+            Route::Live => page(StatusCode::OK, &json!({ "live": true })),
+            Route::Ready => self.ready(),
+            Route::Metrics => self.metrics(request),
+            Route::Resign => self.act(Verb::Resign, request, right).await,
+            Route::Later => {
+                let version = env!("CARGO_PKG_VERSION");
+                let message = format!("{} is not in this version ({version}) yet", request.uri.path());
+                self.refuse(StatusCode::NOT_IMPLEMENTED, "not-in-this-version", &message)
+            }
+            Route::Unknown => {
+                let message = format!("a node has no {}; its own routes are in the documentation of the HTTP API", request.uri.path());
+                self.refuse(StatusCode::NOT_FOUND, "not-found", &message)
+            }
+        }
+    }
+
+    /// What a load balancer polls: 200 while this node is that, else 503.
+    fn role_is(&self, wanted: impl Fn(&Role) -> bool) -> Response<Bytes> {
+        let snapshot = self.status.snapshot();
+        let status = if wanted(&snapshot.role) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let primary = snapshot.primary.as_ref().map_or("", Address::as_str);
+        page(status, &json!({ "role": snapshot.role.name(), "primary": primary, "epoch": snapshot.epoch }))
+    }
+
+    fn ready(&self) -> Response<Bytes> {
+        match self.status.unready() {
+            None => page(StatusCode::OK, &json!({ "ready": true })),
+            Some(why) => page(StatusCode::SERVICE_UNAVAILABLE, &json!({ "ready": false, "message": why })),
+        }
+    }
+
+    fn metrics(&self, request: &Parts) -> Response<Bytes> {
+        let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+        match self.metrics.page(accept) {
+            Ok((content_type, text)) => response(StatusCode::OK, content_type, text.into()),
+            Err(_) => self.refuse(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the numbers could not be written as text"),
+        }
+    }
+
+    async fn act(&self, verb: Verb, request: &Parts, right: Right) -> Response<Bytes> {
+        if !admin::may_act(right, &request.headers, self.token.as_ref()) {
+            let message = "acting on a node takes its admin listener (--admin) or its token (--admin-token-file)";
+            return self.refuse(StatusCode::FORBIDDEN, "forbidden", message);
+        }
+        match self.verbs.perform(verb).await {
+            Ok(done) => page(StatusCode::OK, &done),
+            Err(Undone { status, reason, message }) => self.refuse(status, reason, &message),
+        }
+    }
+
+    /// One of our own errors, in the shape that all of them have.
+    fn refuse(&self, status: StatusCode, reason: &str, message: &str) -> Response<Bytes> {
+        let snapshot = self.status.snapshot();
+        let primary = snapshot.primary.as_ref().map_or("", Address::as_str);
+        let body = json!({ "message": message, "reason": reason, "verdict": "not-sent", "primary": primary, "epoch": snapshot.epoch });
+        let mut response = page(status, &body);
+        if let Ok(value) = HeaderValue::from_str(primary)
+            && !primary.is_empty()
+        {
+            response.headers_mut().insert(headers::PRIMARY, value);
+        }
+        response
+    }
+}
+
+/// `/v1.41/info` is `/info`; `/v1/info` and `/v1.x/info` are themselves.
+fn without_version(path: &str) -> &str {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some((version, rest)) = path.strip_prefix("/v").and_then(|path| path.split_once('/')) else { return path };
+    match version.split_once('.') {
+        Some((major, minor)) if digits(major) && digits(minor) => &path[path.len() - rest.len() - 1..],
+        _ => path,
+    }
+}
+
+fn ping() -> Response<Bytes> {
+    let mut response = response(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"OK"));
+    let headers = response.headers_mut();
+    headers.insert(HeaderName::from_static("api-version"), HeaderValue::from_static(DOCKER_API));
+    headers.insert(HeaderName::from_static("ostype"), HeaderValue::from_static(std::env::consts::OS));
+    response
+}
+
+fn page(status: StatusCode, body: &Value) -> Response<Bytes> {
+    response(status, "application/json", format!("{body}\n").into())
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+impl Default for LocalRoutes {
+    fn default() -> Self {
+        Self { ping: true, info: true }
+    }
+}
+
+impl FromStr for LocalRoutes {
+    type Err = LocalRoutesError;
+
+    fn from_str(text: &str) -> Result<Self, LocalRoutesError> {
+        let mut routes = Self { ping: false, info: false };
+        for path in text.split(',').map(str::trim).filter(|path| !path.is_empty()) {
+            match path {
+                "/_ping" => routes.ping = true,
+                "/info" => routes.info = true,
+                other => return Err(LocalRoutesError(other.to_owned())),
+            }
+        }
+        Ok(routes)
+    }
+}
