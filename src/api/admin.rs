@@ -10,17 +10,10 @@ use std::path::Path;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, ORIGIN};
 
+use super::Right;
+
 /// Long enough for any token, short enough that a wrong file is noticed.
 const LONGEST_TOKEN: usize = 4096;
-
-/// What the listener that a request came through gives it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Right {
-    /// Nothing: the request must bring a token to act.
-    None,
-    /// The right to act.
-    AdminListener,
-}
 
 /// A secret that gives the right to act. It cannot be printed.
 #[derive(Clone)]

@@ -50,12 +50,6 @@ pub(super) fn page(status: &Status) -> Value {
         "OSType": std::env::consts::OS,
         "Architecture": std::env::consts::ARCH,
         "NCPU": std::thread::available_parallelism().map_or(1, usize::from),
-        "MemTotal": memory(),
+        "MemTotal": identity.memory,
     })
-}
-
-/// The machine's memory in bytes.
-fn memory() -> u64 {
-    let system = rustix::system::sysinfo();
-    u64::from(system.totalram) * u64::from(system.mem_unit)
 }

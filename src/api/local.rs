@@ -7,17 +7,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::admin::{self, Right, Token};
+use super::admin::{self, Token};
+use super::error::PRIMARY;
 use super::metrics::Metrics;
 use super::status::Status;
 use super::verb::{Undone, Verb, Verbs};
-use super::{headers, info};
+use super::{LocalApi, Right, info};
 use crate::node::Address;
 use crate::replication::{CandidateHandle, Role};
 
@@ -63,7 +65,7 @@ pub struct LocalRoutesError(String);
 
 /// A request for the node itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Route {
+enum Route {
     /// Is anybody there? As the Docker client asks.
     Ping,
     /// What a node says of itself.
@@ -141,7 +143,7 @@ impl Local {
     }
 
     /// Which of its routes a path is, of whatever method; `None` for a path that belongs to the app.
-    pub fn route(&self, path: &str) -> Option<Route> {
+    fn route(&self, path: &str) -> Option<Route> {
         if let Some(name) = path.strip_prefix(OWN) {
             return Some(Route::below(name));
         }
@@ -150,18 +152,6 @@ impl Local {
             "/info" if self.routes.info => Some(Route::Info),
             _ => None,
         }
-    }
-
-    /// Answers a request for `route` that came through a listener giving `right`. A body, if there is one, is not read.
-    pub async fn answer(&self, route: Route, request: &Parts, right: Right) -> Response<Bytes> {
-        let mut response = self.respond(route, request, right).await;
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if request.method == Method::HEAD {
-            let length = response.body().len().into();
-            response.headers_mut().insert(CONTENT_LENGTH, length);
-            *response.body_mut() = Bytes::new();
-        }
-        response
     }
 
     async fn respond(&self, route: Route, request: &Parts, right: Right) -> Response<Bytes> {
@@ -234,10 +224,29 @@ impl Local {
         let primary = snapshot.primary.as_ref().map_or("", Address::as_str);
         let body = json!({ "message": message, "reason": reason, "verdict": "not-sent", "primary": primary, "epoch": snapshot.epoch });
         let mut response = page(status, &body);
-        if let Ok(value) = HeaderValue::from_str(primary)
-            && !primary.is_empty()
-        {
-            response.headers_mut().insert(headers::PRIMARY, value);
+        if let Some(primary) = &snapshot.primary {
+            let value = HeaderValue::from_str(primary.as_str()).expect("an address is visible ASCII");
+            response.headers_mut().insert(PRIMARY, value);
+        }
+        response
+    }
+}
+
+#[async_trait]
+impl LocalApi for Local {
+    fn claims(&self, _method: &Method, path: &str) -> bool {
+        self.route(path).is_some()
+    }
+
+    async fn answer(&self, request: &Parts, right: Right) -> Response<Bytes> {
+        // On the admin listener every path comes here, claimed or not.
+        let route = self.route(request.uri.path()).unwrap_or(Route::Unknown);
+        let mut response = self.respond(route, request, right).await;
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if request.method == Method::HEAD {
+            let length = response.body().len().into();
+            response.headers_mut().insert(CONTENT_LENGTH, length);
+            *response.body_mut() = Bytes::new();
         }
         response
     }

@@ -10,6 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use super::ledger::Histogram;
 use super::status::Status;
 use crate::replication::Role;
 
@@ -91,8 +92,11 @@ impl Samples {
         gauge(out, "held_requests", "Requests that wait for a primary now", totals.held)?;
         gauge(out, "running_requests", "Requests that are being served or forwarded now", totals.running)?;
         gauge(out, "connections", "Client connections open now", totals.connections)?;
+        let bounds = Histogram::BOUNDS.into_iter().chain([f64::INFINITY]);
+        let buckets = bounds.zip(totals.hold.counts).collect::<Vec<_>>();
+        let count = totals.hold.counts.iter().sum();
         out.encode_descriptor("hold_seconds", "How long requests waited for a primary", None, MetricType::Histogram)?
-            .encode_histogram::<NoLabelSet>(totals.hold.sum, totals.hold.count, &totals.hold.buckets, None)
+            .encode_histogram::<NoLabelSet>(totals.hold.sum.as_secs_f64(), count, &buckets, None)
     }
 }
 

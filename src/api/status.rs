@@ -29,6 +29,8 @@ pub struct Status {
 pub struct Identity {
     /// The machine's name.
     pub host: String,
+    /// The machine's memory in bytes.
+    pub memory: u64,
     /// The election's name.
     pub service: String,
     /// Where the other nodes, or the clients of a lone one, reach this node; `None` where nobody said.

@@ -1,7 +1,5 @@
 //! `bellwether observe`: each change of leader, straight from the store.
 
-use std::time::Duration;
-
 use clap::Args;
 use serde_json::json;
 use tokio::task::JoinSet;

@@ -1,7 +1,6 @@
 //! `bellwether resign`: make the primary hand over to another node.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
