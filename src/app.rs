@@ -14,8 +14,8 @@ use tracing::{info, warn};
 use crate::api::{self, Bound, ElectionStatus, Identity, Listen, Local, LocalConfig, Plane, Right, Shared, Status};
 use crate::config::Config;
 use crate::machine;
-use crate::node::{Address, Node};
-use crate::replication::{Candidate, CandidateHandle, RoleWatch, Timing};
+use crate::node::{BootId, Node};
+use crate::replication::{Candidate, CandidateHandle, RoleWatch};
 use crate::shutdown::Signals;
 
 /// What closing takes beyond the drain: one look of a held request at its new primary.
@@ -60,39 +60,38 @@ impl Daemon {
         for warning in &config.warnings {
             warn!("{warning}");
         }
+        let candidacy = Candidacy::open(&config)?;
         let open_files = machine::raise_open_files();
         let bound = api::bind(&config.api)?;
         let admin = config.admin.as_ref().map(|admin| api::bind_admin(&admin.listen)).transpose()?;
-        let election = Part::new(&config, &bound)?;
 
-        let ttl = config.election.as_ref().map_or(Duration::ZERO, |election| election.timing.ttl());
-        let status = Arc::new(Status::new(election.identity, election.roles.clone(), election.status, bound.ledger()));
-        let verb_limit = config.drain_timeout + ttl + CLOSE_GRACE;
+        let node = candidacy.as_ref().map(|candidacy| candidacy.node.clone()).or_else(|| lone_node(&config, &bound));
+        let roles = candidacy.as_ref().map_or_else(RoleWatch::lone, |candidacy| candidacy.roles.clone());
+        let handle = candidacy.as_ref().map(|candidacy| candidacy.handle.clone());
+        let election = candidacy.as_ref().map(|candidacy| candidacy.status.clone());
+        let status = Arc::new(Status::new(identity(&config, node.as_ref()), roles.clone(), election, bound.ledger()));
+        let verb_limit = config.drain_timeout + config.api.ttl + CLOSE_GRACE;
         let local = LocalConfig { routes: config.local_routes, token: config.token, verb_limit };
-        let handle = election.candidate.as_ref().map(|(_, handle)| handle.clone());
         let local = Arc::new(Local::new(Arc::clone(&status), handle.clone(), local));
 
-        let addresses = bound.addresses().to_vec();
-        let shared = Shared { node: election.node, service: config.service, roles: election.roles, local: Arc::clone(&local) as _ };
-        let plane = Arc::new(bound.serve(shared).context("start the workers")?);
-        for addr in addresses {
+        for addr in bound.addresses() {
             info!(%addr, workers = config.api.workers, open_files, "Listening for HTTP");
         }
+        let shared = Shared { node, service: config.service, roles, local: Arc::clone(&local) as _ };
+        let plane = Arc::new(bound.serve(shared).context("start the workers")?);
 
         let (mut tasks, stop_election, stop_admin) = (JoinSet::new(), CancellationToken::new(), CancellationToken::new());
-        if let Some((candidate, _)) = election.candidate {
-            let drain = Arc::clone(&plane) as _;
-            let running = candidate.with_drain(drain, config.drain_timeout).run(stop_election.clone());
-            tasks.spawn(async { running.await; "election" });
+        if let Some(Candidacy { candidate, .. }) = candidacy {
+            let running = candidate.with_drain(Arc::clone(&plane) as _, config.drain_timeout).run(stop_election.clone());
+            tasks.spawn(named("election", running));
         }
         if let Some((admin, socket)) = config.admin.zip(admin) {
             info!(addr = %socket.address(), "Listening for administration");
             let right = if admin.is_private { Right::AdminListener } else { Right::None };
-            let serving = socket.serve(local, right, stop_admin.clone());
-            tasks.spawn(async { serving.await; "admin listener" });
+            tasks.spawn(named("admin listener", socket.serve(local, right, stop_admin.clone())));
         }
         let timed = Arc::clone(&status);
-        tasks.spawn(async move { timed.time_roles().await; "role timer" });
+        tasks.spawn(named("role timer", async move { timed.time_roles().await }));
         Ok(Self { status, plane, candidate: handle, drain_timeout: config.drain_timeout, tasks, stop_election, stop_admin })
     }
 
@@ -123,46 +122,50 @@ impl Daemon {
     }
 }
 
-/// This node's part in the election, or in none.
-struct Part {
-    node: Option<Node>,
-    identity: Identity,
+/// This node's part in an election.
+struct Candidacy {
+    node: Node,
+    candidate: Candidate,
+    handle: CandidateHandle,
     roles: RoleWatch,
-    status: Option<ElectionStatus>,
-    candidate: Option<(Candidate, CandidateHandle)>,
+    status: ElectionStatus,
 }
 
-impl Part {
-    fn new(config: &Config, bound: &Bound) -> anyhow::Result<Self> {
-        let address = config.advertise.clone().or_else(|| first_address(bound));
-        let node = address.clone().map(Node::new);
-        let identity = Identity {
-            host: machine::host_name(),
-            memory: machine::memory(),
-            service: config.service.clone(),
-            address,
-            boot: node.as_ref().map_or_else(crate::node::BootId::random, |node| node.boot),
-            has_app: !config.api.upstream.is_empty(),
-        };
-        let (Some(election), Some(node)) = (&config.election, &node) else {
-            return Ok(Self { node, identity, roles: RoleWatch::lone(), status: None, candidate: None });
-        };
+impl Candidacy {
+    /// Opens the store; nothing is sent yet. `None` for a lone node.
+    fn open(config: &Config) -> anyhow::Result<Option<Self>> {
+        let (Some(election), Some(address)) = (&config.election, &config.advertise) else { return Ok(None) };
+        let node = Node::new(address.clone());
         let lock = election.open(node.clone())?;
         let (candidate, handle, roles) = Candidate::new(lock, node.clone(), election.timing);
-        let status = ElectionStatus {
-            store: election.store.to_string(),
-            ttl: election.timing.ttl(),
-            counters: candidate.counters(),
-        };
-        Ok(Self { node: Some(node.clone()), identity, roles, status: Some(status), candidate: Some((candidate, handle)) })
+        let status = ElectionStatus { store: election.store.to_string(), ttl: election.timing.ttl(), counters: candidate.counters() };
+        Ok(Some(Self { node, candidate, handle, roles, status }))
     }
 }
 
-/// Where a lone node that was not told its address is reached.
-fn first_address(bound: &Bound) -> Option<Address> {
-    bound.addresses().iter().find_map(|listen| match listen {
+/// A node that takes part in no election, where it was told to be reached, or else where it listens.
+fn lone_node(config: &Config, bound: &Bound) -> Option<Node> {
+    let listens = |listen: &Listen| match listen {
         Listen::Tcp(address) if address.ip().is_unspecified() => format!("{}:{}", machine::host_name(), address.port()).parse().ok(),
         Listen::Tcp(address) => address.to_string().parse().ok(),
         Listen::Unix(_) => None,
-    })
+    };
+    config.advertise.clone().or_else(|| bound.addresses().iter().find_map(listens)).map(Node::new)
+}
+
+fn identity(config: &Config, node: Option<&Node>) -> Identity {
+    Identity {
+        host: machine::host_name(),
+        memory: machine::memory(),
+        service: config.service.clone(),
+        address: node.map(|node| node.address.clone()),
+        boot: node.map_or_else(BootId::random, |node| node.boot),
+        has_app: !config.api.upstream.is_empty(),
+    }
+}
+
+/// A task that says what it was when it ends.
+async fn named<T>(name: &'static str, task: impl Future<Output = T>) -> &'static str {
+    task.await;
+    name
 }

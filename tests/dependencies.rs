@@ -8,19 +8,8 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Licences that ask no more than to be named.
-const LICENCES: &[&str] = &[
-    "0BSD",
-    "Apache-2.0",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "CC0-1.0",
-    "ISC",
-    "MIT",
-    "MIT-0",
-    "Unicode-3.0",
-    "Unlicense",
-    "Zlib",
-];
+const LICENCES: &[&str] =
+    &["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "Unicode-3.0", "Unlicense", "Zlib"];
 
 /// Crates of which the tree has two versions because their dependants disagree.
 const TWICE: &[&str] = &["cpufeatures", "foldhash", "hashbrown", "prettyplease", "syn"];

@@ -1,9 +1,7 @@
 //! The routes that every node answers itself, in every role and whatever the store does.
 //!
-//! Paths match by whole segments: `/info` is the node's, `/users/info` is the app's. Everything below `/_bellwether/` is
-//! the node's, also what it does not know. Nothing here waits, except for a verb that somebody had the right to ask for.
+//! Nothing here waits, except for a verb that somebody had the right to ask for.
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +15,7 @@ use serde_json::{Value, json};
 use super::admin::{self, Token};
 use super::error::PRIMARY;
 use super::metrics::Metrics;
+use super::route::{LocalRoutes, Route};
 use super::status::Status;
 use super::verb::{Undone, Verb, Verbs};
 use super::{LocalApi, Right, info};
@@ -26,9 +25,6 @@ use crate::replication::{CandidateHandle, Role};
 /// Which Docker API the client is told to speak. Engines from 20.10 to 28 take it; in front of another one, leave
 /// `/_ping` out of the local routes and let it say its own.
 const DOCKER_API: &str = "1.41";
-
-/// Where the node's own routes begin.
-const OWN: &str = "/_bellwether/";
 
 /// Everything that a node answers itself.
 #[derive(Debug)]
@@ -51,85 +47,6 @@ pub struct LocalConfig {
     pub verb_limit: Duration,
 }
 
-/// Which paths outside `/_bellwether/` a node answers itself, also in their `/vN.NN` forms.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LocalRoutes {
-    ping: bool,
-    info: bool,
-}
-
-/// Why a list of local routes cannot be had.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a node can answer /_ping and /info itself, and not `{0}`; write /_ping,/info, one of them, or nothing")]
-pub struct LocalRoutesError(String);
-
-/// A request for the node itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Route {
-    /// Is anybody there? As the Docker client asks.
-    Ping,
-    /// What a node says of itself.
-    Info,
-    /// Everything, for machines.
-    Status,
-    /// Who this node is and whom it believes primary.
-    Leader,
-    /// 200 on the primary alone.
-    Primary,
-    /// 200 on a replica alone.
-    Replica,
-    /// 200 while the process answers.
-    Live,
-    /// 200 while requests can be served or forwarded.
-    Ready,
-    /// The numbers.
-    Metrics,
-    /// Hand over.
-    Resign,
-    /// Documented for a later version.
-    Later,
-    /// Below `/_bellwether/`, and nothing.
-    Unknown,
-}
-
-impl Route {
-    fn below(name: &str) -> Self {
-        match name {
-            "status" => Self::Status,
-            "leader" => Self::Leader,
-            "primary" => Self::Primary,
-            "replica" => Self::Replica,
-            "live" => Self::Live,
-            "ready" => Self::Ready,
-            "metrics" => Self::Metrics,
-            "resign" => Self::Resign,
-            "nodes" | "history" | "events" | "ui" | "ui/" | "openapi.json" | "handover" | "pause" | "resume" => Self::Later,
-            _ => Self::Unknown,
-        }
-    }
-
-    fn allowed(self) -> &'static str {
-        match self {
-            Self::Resign => "POST",
-            Self::Ping | Self::Info | Self::Status | Self::Leader | Self::Primary | Self::Replica => "GET, HEAD",
-            Self::Live | Self::Ready | Self::Metrics | Self::Later | Self::Unknown => "GET, HEAD",
-        }
-    }
-
-    fn allows(self, method: &Method) -> bool {
-        match self {
-            Self::Resign => method == Method::POST,
-            Self::Later | Self::Unknown => true,
-            Self::Ping | Self::Info | Self::Status | Self::Leader | Self::Primary | Self::Replica => is_reading(method),
-            Self::Live | Self::Ready | Self::Metrics => is_reading(method),
-        }
-    }
-}
-
-fn is_reading(method: &Method) -> bool {
-    method == Method::GET || method == Method::HEAD
-}
-
 impl Local {
     /// The local routes of a node that reads from `status` and acts through `candidate`.
     pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
@@ -139,18 +56,6 @@ impl Local {
             verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
             token: config.token,
             status,
-        }
-    }
-
-    /// Which of its routes a path is, of whatever method; `None` for a path that belongs to the app.
-    fn route(&self, path: &str) -> Option<Route> {
-        if let Some(name) = path.strip_prefix(OWN) {
-            return Some(Route::below(name));
-        }
-        match without_version(path) {
-            "/_ping" if self.routes.ping => Some(Route::Ping),
-            "/info" if self.routes.info => Some(Route::Info),
-            _ => None,
         }
     }
 
@@ -235,12 +140,12 @@ impl Local {
 #[async_trait]
 impl LocalApi for Local {
     fn claims(&self, _method: &Method, path: &str) -> bool {
-        self.route(path).is_some()
+        self.routes.find(path).is_some()
     }
 
     async fn answer(&self, request: &Parts, right: Right) -> Response<Bytes> {
         // On the admin listener every path comes here, claimed or not.
-        let route = self.route(request.uri.path()).unwrap_or(Route::Unknown);
+        let route = self.routes.find(request.uri.path()).unwrap_or(Route::Unknown);
         let mut response = self.respond(route, request, right).await;
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if request.method == Method::HEAD {
@@ -249,16 +154,6 @@ impl LocalApi for Local {
             *response.body_mut() = Bytes::new();
         }
         response
-    }
-}
-
-/// `/v1.41/info` is `/info`; `/v1/info` and `/v1.x/info` are themselves.
-fn without_version(path: &str) -> &str {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some((version, rest)) = path.strip_prefix("/v").and_then(|path| path.split_once('/')) else { return path };
-    match version.split_once('.') {
-        Some((major, minor)) if digits(major) && digits(minor) => &path[path.len() - rest.len() - 1..],
-        _ => path,
     }
 }
 
@@ -279,26 +174,4 @@ fn response(status: StatusCode, content_type: &'static str, body: Bytes) -> Resp
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
-}
-
-impl Default for LocalRoutes {
-    fn default() -> Self {
-        Self { ping: true, info: true }
-    }
-}
-
-impl FromStr for LocalRoutes {
-    type Err = LocalRoutesError;
-
-    fn from_str(text: &str) -> Result<Self, LocalRoutesError> {
-        let mut routes = Self { ping: false, info: false };
-        for path in text.split(',').map(str::trim).filter(|path| !path.is_empty()) {
-            match path {
-                "/_ping" => routes.ping = true,
-                "/info" => routes.info = true,
-                other => return Err(LocalRoutesError(other.to_owned())),
-            }
-        }
-        Ok(routes)
-    }
 }

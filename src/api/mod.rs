@@ -7,11 +7,19 @@
 //!
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
+mod admin;
+pub mod client;
 pub mod error;
+mod info;
 mod io;
 pub mod ledger;
 pub mod listener;
+mod local;
+mod metrics;
+mod route;
 mod server;
+mod status;
+mod verb;
 mod worker;
 
 use std::net::IpAddr;
@@ -29,9 +37,13 @@ use crate::cluster::Upstream;
 use crate::node::Node;
 use crate::replication::RoleWatch;
 
+pub use admin::{Token, TokenError};
 pub use error::{Failure, Reason, Verdict};
 pub use ledger::{Ledger, Totals};
 pub use listener::{AdminSocket, BindError, Bound, Listen, ListenError, bind, bind_admin};
+pub use local::{Local, LocalConfig};
+pub use route::{LocalRoutes, LocalRoutesError};
+pub use status::{ElectionStatus, Identity, Status};
 pub use worker::Plane;
 
 /// What the data plane is told once, at start.

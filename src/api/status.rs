@@ -151,12 +151,7 @@ impl Status {
         };
         let store = self.election.as_ref().map(|election| {
             let health = election.counters.store();
-            StoreStatus {
-                silent_for: health.silent_for,
-                ever_answered: health.ever_answered,
-                failing: health.failing,
-                ttl: election.ttl,
-            }
+            StoreStatus { silent_for: health.silent_for, ever_answered: health.ever_answered, failing: health.failing, ttl: election.ttl }
         });
         Snapshot { role, primary, epoch, store }
     }

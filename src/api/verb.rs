@@ -74,7 +74,11 @@ impl Verbs {
         self.stack.clone().oneshot(verb).await.map_err(|error| {
             if error.is::<tower::timeout::error::Elapsed>() {
                 let limit = humantime::format_duration(self.limit);
-                undone(StatusCode::GATEWAY_TIMEOUT, "not-in-time", format!("not done within {limit}, it may still be done: ask /_bellwether/status"))
+                undone(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    "not-in-time",
+                    format!("not done within {limit}, it may still be done: ask /_bellwether/status"),
+                )
             } else if error.is::<tower::load_shed::error::Overloaded>() {
                 undone(StatusCode::SERVICE_UNAVAILABLE, "busy", format!("{AT_ONCE} verbs are being done already, try again when they are"))
             } else {

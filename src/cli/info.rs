@@ -42,7 +42,11 @@ impl Info {
             Output::Json => print(format_args!("{info:#}"))?,
         };
         if info["StoreSilent"] == true && info["Primary"] == "" {
-            return Err(anyhow!("{} knows no primary: its store has not answered for longer than the TTL, look after the store", self.host).into());
+            return Err(anyhow!(
+                "{} knows no primary: its store has not answered for longer than the TTL, look after the store",
+                self.host
+            )
+            .into());
         }
         Ok(())
     }

@@ -106,8 +106,14 @@ pub struct Settings {
     /// An option of the store, key=value; repeat for more: cacert, cert, key, username, password-file, token-file
     ///
     /// Which of them apply depends on the store. Secrets are read from files, so that no process list shows them.
-    #[arg(long, value_name = "KEY=VALUE", env = "BELLWETHER_STORE_OPT", hide_env_values = true, value_delimiter = ',',
-          help_heading = "Election")]
+    #[arg(
+        long,
+        value_name = "KEY=VALUE",
+        env = "BELLWETHER_STORE_OPT",
+        hide_env_values = true,
+        value_delimiter = ',',
+        help_heading = "Election"
+    )]
     #[serde(deserialize_with = "config::many")]
     pub store_opt: Option<Vec<String>>,
 
@@ -170,8 +176,25 @@ impl Settings {
             ($($field:ident),* $(,)?) => { Self { $($field: self.$field.or(under.$field)),* } };
         }
         first_of!(
-            store, host, upstream, local_routes, trusted_proxies, workers, replication, advertise, replication_ttl, service,
-            store_opt, hold_timeout, hold_requests, hold_bytes, drain_timeout, admin, admin_token_file, config, log_format,
+            store,
+            host,
+            upstream,
+            local_routes,
+            trusted_proxies,
+            workers,
+            replication,
+            advertise,
+            replication_ttl,
+            service,
+            store_opt,
+            hold_timeout,
+            hold_requests,
+            hold_bytes,
+            drain_timeout,
+            admin,
+            admin_token_file,
+            config,
+            log_format,
             log_level,
         )
     }

@@ -19,6 +19,7 @@ use clap::{Parser, Subcommand};
 pub use manage::Settings;
 
 use crate::config::ConfigError;
+use crate::store::OpenError;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,20 +67,21 @@ enum Output {
 /// Why a command ended without being done.
 enum Failure {
     /// It was asked for in the wrong way.
-    Usage(ConfigError),
+    Usage(anyhow::Error),
     /// It could not be done.
     Failed(anyhow::Error),
 }
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self::Usage(error)
+        Self::Usage(error.into())
     }
 }
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self::Failed(error)
+        // Opening a store sends nothing: what is wrong then was wrong on the command line.
+        if error.is::<OpenError>() { Self::Usage(error) } else { Self::Failed(error) }
     }
 }
 
@@ -98,7 +100,7 @@ pub fn run() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(error)) => {
-            complain(format_args!("error: {error}\n\nFor more information, try '--help'."));
+            complain(format_args!("error: {error:#}\n\nFor more information, try '--help'."));
             ExitCode::from(2)
         }
         Err(Failure::Failed(error)) => {

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Failure, Output, print, runtime};
 use crate::config::{Election, Span};
+use crate::node::Node;
 use crate::replication::{Follower, Role};
 use crate::shutdown::Signals;
 use crate::telemetry;
@@ -53,7 +54,9 @@ impl Observe {
 /// Prints each change until a signal, or until nobody reads.
 async fn watch(election: &Election, output: Output) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let lock = election.open(None)?;
+    // The store wants to know who asks; this one never writes, so its name is never seen.
+    let nobody = Node::new("observer:1".parse()?);
+    let lock = election.open(nobody)?;
     let (follower, roles) = Follower::new(lock, None, election.timing);
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();

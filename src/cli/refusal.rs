@@ -66,9 +66,9 @@ fn sentence(error: &clap::Error) -> Option<String> {
         }
         ErrorKind::InvalidSubcommand => {
             let command = named(ContextKind::InvalidSubcommand)?;
-            LATER_COMMANDS
-                .contains(&command.as_str())
-                .then(|| format!("the command `{command}` is not in this version ({version}) yet, see `bellwether --help` for those that are"))
+            LATER_COMMANDS.contains(&command.as_str()).then(|| {
+                format!("the command `{command}` is not in this version ({version}) yet, see `bellwether --help` for those that are")
+            })
         }
         ErrorKind::MissingRequiredArgument => {
             let missing = named(ContextKind::InvalidArg)?;

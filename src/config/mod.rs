@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::api::{self, Listen, LocalRoutes, Token};
+use crate::api::{self, Limits, Listen, LocalRoutes, Token};
 use crate::cli::Settings;
 use crate::cluster::Upstream;
 use crate::node::{Address, Node};
@@ -121,10 +121,7 @@ impl Config {
             admin,
             token,
             drain_timeout,
-            log: telemetry::Config {
-                format: settings.log_format.unwrap_or_default(),
-                level: settings.log_level.unwrap_or_default(),
-            },
+            log: telemetry::Config { format: settings.log_format.unwrap_or_default(), level: settings.log_level.unwrap_or_default() },
             warnings,
         })
     }
@@ -144,7 +141,10 @@ impl Election {
         let timing = Timing::new(ttl.0).map_err(|error| ConfigError::about("--replication-ttl", error))?;
         if ttl.0 < store.least_ttl() {
             let least = Span(store.least_ttl());
-            return Err(ConfigError::about("--replication-ttl", format_args!("{ttl} is less than {} can keep, the least is {least}", store.scheme())));
+            return Err(ConfigError::about(
+                "--replication-ttl",
+                format_args!("{ttl} is less than {} can keep, the least is {least}", store.scheme()),
+            ));
         }
         Ok(Self { store, options, service: service.to_owned(), timing })
     }
@@ -156,7 +156,7 @@ impl Election {
     pub fn open(&self, node: Node) -> anyhow::Result<Arc<dyn Lock>> {
         let election = self.store.election(&self.service).context("name the election")?;
         let config = LockConfig { election, node, ttl: self.timing.ttl(), call_timeout: self.timing.call_timeout() };
-        self.store.open(&self.options, config).with_context(|| format!("open {}", self.store))
+        self.store.open(&self.options, config).with_context(|| format!("STORE {}", self.store))
     }
 }
 
@@ -189,7 +189,9 @@ fn election(settings: &Settings, service: &str, warnings: &mut Vec<String>) -> R
             let election = Election::resolve(store, options, service, ttl)?;
             if address.is_loopback() && !election.store.is_local() {
                 let scheme = election.store.scheme();
-                warnings.push(format!("--advertise {address}: only this machine reaches that, while other machines can take part through {scheme}"));
+                warnings.push(format!(
+                    "--advertise {address}: only this machine reaches that, while other machines can take part through {scheme}"
+                ));
             }
             Ok(Some(election))
         }
@@ -198,8 +200,8 @@ fn election(settings: &Settings, service: &str, warnings: &mut Vec<String>) -> R
 
 fn token(path: &Path, warnings: &mut Vec<String>) -> Result<Token, ConfigError> {
     let named = path.display();
-    let (token, exposed) = Token::read(path)
-        .map_err(|error| ConfigError::about("--admin-token-file", format_args!("cannot use {named}: {error}")))?;
+    let (token, exposed) =
+        Token::read(path).map_err(|error| ConfigError::about("--admin-token-file", format_args!("cannot use {named}: {error}")))?;
     if exposed {
         warnings.push(format!("--admin-token-file {named}: every user of this machine can read it, chmod it to 600"));
     }
@@ -232,10 +234,12 @@ fn data_plane(settings: &Settings, timing: Timing) -> Result<api::Config, Config
         listen: settings.host.clone().unwrap_or_else(|| vec![Listen::Tcp(([127, 0, 0, 1], 4000).into())]),
         upstream: upstream.collect::<Result<_, _>>().map_err(|error| ConfigError::about("--upstream", error))?,
         hold_timeout,
+        ttl: timing.ttl(),
         hold_requests,
         hold_bytes: settings.hold_bytes.map_or(64 << 20, |size| size.0),
         workers: workers.ok_or_else(|| ConfigError::about("--workers", format_args!("must be from 1 to {MOST_WORKERS}")))?,
         trusted_proxies: settings.trusted_proxies.iter().flatten().map(|block| block.0).collect(),
+        limits: Limits::default(),
     })
 }
 
