@@ -43,7 +43,7 @@ pub enum TargetError {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody listens there.
-    #[error("cannot connect to {target}: {source}; is a node running there? name another with -H (BELLWETHER_HOST)")]
+    #[error("cannot connect to {target}, is a node running there? -H (BELLWETHER_HOST) names another")]
     Connect {
         /// Which node.
         target: Target,
@@ -51,7 +51,7 @@ pub enum ClientError {
         source: std::io::Error,
     },
     /// Whoever listens there broke the exchange off, or does not speak HTTP.
-    #[error("{target} did not answer as a node does: {source}")]
+    #[error("{target} did not answer as a node does")]
     Exchange {
         /// Which node.
         target: Target,

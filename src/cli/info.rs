@@ -16,8 +16,8 @@ Examples:
   bellwether info -H 10.0.0.1:4000 --output json
   bellwether info -H unix:///run/bellwether.sock
 
-Exit status: 0 when the node knows what it says; 1 when it could not be asked, or when it knows no primary because its
-store has been silent for longer than the TTL.";
+Exit status: 0 when the node knows what it says; 1 when it could not be asked, or when it knows no
+primary because its store has been silent for longer than the TTL.";
 
 /// A node answers this from memory; more than this is a network that does not work.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -7,27 +7,28 @@ use clap::builder::BoolishValueParser;
 use serde::Deserialize;
 
 use crate::api::{Listen, LocalRoutes};
-use crate::config::{self, Block, ByteSize, Config, Span};
+use crate::config::{self, Block, ByteSize, Config, Count, Span};
 use crate::node::Address;
 use crate::telemetry::{LogFormat, LogLevel};
 
 const EXAMPLES: &str = "\
-Every flag can be given as an environment variable (BELLWETHER_REPLICATION_TTL=5s) or as a key of the --config file
-(replication-ttl = \"5s\"). A flag overrides the environment, and the environment overrides the file.
+Every flag can be given as an environment variable (BELLWETHER_REPLICATION_TTL=5s) or as a key of the
+--config file (replication-ttl = \"5s\"). Flags override the environment, and that overrides the file.
 
 Examples:
   One of three nodes; the same on the other two, each with its own address:
     bellwether manage -H :4000 --replication --advertise 10.0.0.1:4000 \\
         --upstream http://127.0.0.1:8080 etcd://10.0.0.7:2379,10.0.0.8:2379,10.0.0.9:2379
 
-  Two nodes on one machine, no server needed:
-    bellwether manage -H :4001 --replication --advertise 127.0.0.1:4001 --upstream http://127.0.0.1:8081 sqlite:///tmp/lock.db
-    bellwether manage -H :4002 --replication --advertise 127.0.0.1:4002 --upstream http://127.0.0.1:8082 sqlite:///tmp/lock.db
+  One of two nodes on one machine, no server needed; the other one with 4002 and 8082:
+    bellwether manage -H :4001 --replication --advertise 127.0.0.1:4001 \\
+        --upstream http://127.0.0.1:8081 sqlite:///tmp/lock.db
 
   A lone primary in front of a Docker engine, no store:
     bellwether manage -H :4000 --upstream unix:///var/run/docker.sock
 
-Exit status: 0 stopped by a signal, 1 could not go on, 2 wrong usage.";
+The first SIGTERM or SIGINT hands over, drains and exits with 0; a second one ends at once, with 1.
+Exit status: 0 stopped by a signal, 1 could not start or go on, 2 wrong usage.";
 
 /// Every setting of the daemon, written once: its flag, its environment variable and its key in the configuration file.
 #[derive(Args, Deserialize, Clone, Default, Debug)]
@@ -75,7 +76,8 @@ pub struct Settings {
     ///
     /// The election has a thread of its own, whatever this says.
     #[arg(long, value_name = "N", env = "BELLWETHER_WORKERS", help_heading = "Serving")]
-    pub workers: Option<usize>,
+    #[serde(deserialize_with = "config::one")]
+    pub workers: Option<Count>,
 
     /// Take part in the election; without it this node is a lone primary [default: false]
     #[arg(long, value_name = "BOOL", env = "BELLWETHER_REPLICATION", value_parser = BoolishValueParser::new(), num_args = 0..=1,
@@ -126,7 +128,8 @@ pub struct Settings {
 
     /// How many requests may wait at once [default: 10000]
     #[arg(long, value_name = "N", env = "BELLWETHER_HOLD_REQUESTS", help_heading = "Waiting")]
-    pub hold_requests: Option<usize>,
+    #[serde(deserialize_with = "config::one")]
+    pub hold_requests: Option<Count>,
 
     /// How many bytes the waiting requests may take, heads and what is kept of bodies [default: 64MiB]
     #[arg(long, value_name = "SIZE", env = "BELLWETHER_HOLD_BYTES", help_heading = "Waiting")]

@@ -23,7 +23,8 @@ use crate::store::OpenError;
 
 const EXAMPLES: &str = "\
 Examples:
-  bellwether manage --replication --advertise 10.0.0.1:4000 --upstream http://127.0.0.1:8080 etcd://10.0.0.7:2379
+  bellwether manage --replication --advertise 10.0.0.1:4000 \\
+      --upstream http://127.0.0.1:8080 etcd://10.0.0.7:2379
   bellwether info -H 10.0.0.1:4000
   bellwether observe etcd://10.0.0.7:2379
   bellwether resign -H unix:///run/bellwether-admin.sock
@@ -35,7 +36,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage. See `bellwether COMMAND --help` fo
 /// A node runs beside each copy of the service. Clients talk to any node: the primary serves, the others pass requests
 /// on to it, and when it dies another takes over. Which one is primary is decided by a lock in a store.
 #[derive(Parser)]
-#[command(name = "bellwether", version, after_help = EXAMPLES, arg_required_else_help = true, max_term_width = 110)]
+#[command(name = "bellwether", version, after_help = EXAMPLES, arg_required_else_help = true, max_term_width = 100)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,

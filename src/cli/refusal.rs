@@ -58,6 +58,9 @@ fn sentence(error: &clap::Error) -> Option<String> {
             let argument = named(ContextKind::InvalidArg)?;
             if LATER_FLAGS.contains(&argument.as_str()) {
                 Some(format!("{argument} is not in this version ({version}) yet, leave it out"))
+            } else if argument.contains("://") {
+                // Not shown: it may hold a password.
+                Some("more than one STORE is given, name one".to_owned())
             } else if after_dashes() {
                 Some(format!("this version ({version}) does not run a command of yours yet, leave out everything from `--` on"))
             } else {

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(settings.host.unwrap().len(), 2);
         assert_eq!(settings.replication, Some(true));
         assert_eq!(settings.upstream.unwrap(), ["http://127.0.0.1:8080"]);
-        assert_eq!(settings.hold_requests, Some(50));
+        assert_eq!(settings.hold_requests.unwrap().0, 50);
         assert_eq!(settings.hold_bytes.unwrap().0, 1 << 20);
     }
 

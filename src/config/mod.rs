@@ -22,7 +22,7 @@ use crate::store::{Lock, LockConfig, StoreOption, StoreOptions, StoreUrl};
 use crate::telemetry;
 
 pub(crate) use file::{many, one};
-pub use value::{Block, ByteSize, Span, ValueError};
+pub use value::{Block, ByteSize, Count, Span, ValueError};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
@@ -224,12 +224,12 @@ fn data_plane(settings: &Settings, timing: Timing) -> Result<api::Config, Config
     let upstream = settings.upstream.iter().flatten().map(|url| url.parse::<Upstream>());
     let hold_timeout = settings.hold_timeout.map_or(timing.hold_timeout(), |span| span.0);
     at_most("--hold-timeout", hold_timeout, LONGEST_HOLD)?;
-    let hold_requests = settings.hold_requests.unwrap_or(10_000);
+    let hold_requests = settings.hold_requests.map_or(10_000, |count| count.0);
     if hold_requests > MOST_HELD {
         return Err(ConfigError::about("--hold-requests", format_args!("{hold_requests} is too many, the most is {MOST_HELD}")));
     }
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let workers = settings.workers.map_or(Some(cores), NonZeroUsize::new).filter(|workers| workers.get() <= MOST_WORKERS);
+    let workers = settings.workers.map_or(Some(cores), |count| NonZeroUsize::new(count.0)).filter(|workers| workers.get() <= MOST_WORKERS);
     Ok(api::Config {
         listen: settings.host.clone().unwrap_or_else(|| vec![Listen::Tcp(([127, 0, 0, 1], 4000).into())]),
         upstream: upstream.collect::<Result<_, _>>().map_err(|error| ConfigError::about("--upstream", error))?,

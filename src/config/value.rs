@@ -16,6 +16,10 @@ pub struct Span(pub Duration);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ByteSize(pub usize);
 
+/// A whole number of things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Count(pub usize);
+
 /// A block of addresses: `10.0.0.0/8`, `fd00::/8`, or one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block(pub IpNet);
@@ -32,6 +36,9 @@ pub enum ValueError {
     /// Not a size.
     #[error("write a number of bytes, or a number with a unit, like 512KiB or 64MiB")]
     Size,
+    /// Not a whole number.
+    #[error("write a whole number")]
+    Count,
     /// Not a block of addresses.
     #[error("write a block of addresses like 10.0.0.0/8 or fd00::/8, or one address")]
     Block,
@@ -73,6 +80,14 @@ impl FromStr for ByteSize {
         };
         let number: usize = number.parse().map_err(|_| ValueError::Size)?;
         number.checked_mul(factor).map(Self).ok_or(ValueError::Size)
+    }
+}
+
+impl FromStr for Count {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        text.parse().map(Self).map_err(|_| ValueError::Count)
     }
 }
 
