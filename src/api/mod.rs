@@ -8,6 +8,7 @@
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
 pub mod error;
+mod headers;
 mod io;
 pub mod ledger;
 pub mod listener;
