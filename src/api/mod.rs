@@ -7,12 +7,20 @@
 //!
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
+mod body;
+mod dispatch;
 pub mod error;
+mod forward;
 mod headers;
+mod hold;
 mod io;
 pub mod ledger;
 pub mod listener;
+mod pool;
+mod primary;
+mod replica;
 mod server;
+mod upgrade;
 mod worker;
 
 use std::net::IpAddr;
@@ -123,3 +131,6 @@ pub enum Right {
     /// It came to the admin listener.
     AdminListener,
 }
+
+#[cfg(test)]
+mod tests;
