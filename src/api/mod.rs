@@ -8,17 +8,26 @@
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
 mod admin;
+mod body;
 pub mod client;
+mod dispatch;
 pub mod error;
+mod forward;
+mod headers;
+mod hold;
 mod info;
 mod io;
 pub mod ledger;
 pub mod listener;
 mod local;
 mod metrics;
+mod pool;
+mod primary;
+mod replica;
 mod route;
 mod server;
 mod status;
+mod upgrade;
 mod verb;
 mod worker;
 
@@ -134,3 +143,6 @@ pub enum Right {
     /// It came to the admin listener.
     AdminListener,
 }
+
+#[cfg(test)]
+mod tests;

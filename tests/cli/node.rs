@@ -149,7 +149,7 @@ impl Node {
 
     /// Sends one request with these header lines, and returns the answer to it.
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
-        Answer::from(TcpStream::connect(&self.address).expect("the node listens"), method, path, headers)
+        Answer::of(&self.address, method, path, headers)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -190,8 +190,15 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Sends a request to a TCP address.
+    pub(crate) fn of(address: &str, method: &str, path: &str, headers: &[&str]) -> Self {
+        let stream = TcpStream::connect(address).expect("the node listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a limit");
+        Self::read(stream, method, path, headers)
+    }
+
     /// Sends a request over `stream` and reads until it is closed.
-    pub(crate) fn from(mut stream: impl Read + Write, method: &str, path: &str, headers: &[&str]) -> Self {
+    fn read(mut stream: impl Read + Write, method: &str, path: &str, headers: &[&str]) -> Self {
         let headers = headers.iter().map(|line| format!("{line}\r\n")).collect::<String>();
         let request = format!("{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).expect("the node reads");
@@ -204,7 +211,9 @@ impl Answer {
 
     /// Sends a request to a node's unix socket.
     pub(crate) fn over(socket: &Path, method: &str, path: &str) -> Self {
-        Self::from(UnixStream::connect(socket).expect("the node listens"), method, path, &[])
+        let stream = UnixStream::connect(socket).expect("the node listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a limit");
+        Self::read(stream, method, path, &[])
     }
 
     pub(crate) fn json(&self) -> Value {

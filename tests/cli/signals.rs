@@ -56,6 +56,7 @@ impl SlowApp {
 
 fn send(node: &Node) -> TcpStream {
     let mut client = TcpStream::connect(&node.address).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     client.write_all(b"GET /slow HTTP/1.1\r\nHost: app\r\n\r\n").unwrap();
     client
 }

@@ -1,7 +1,6 @@
 //! Acting on a node: who may, and what comes of it.
 
 use std::fs;
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
@@ -96,7 +95,7 @@ fn a_page_in_a_browser_cannot_act_through_a_loopback_listener() {
     let mut node = Node::start(&[&ELECTED[..], &["--admin", "127.0.0.1:0"]].concat());
     node.becomes("primary");
     let admin = field(&node.process.line("Listening for administration"), "addr").unwrap();
-    let ask = |header: &str| Answer::from(TcpStream::connect(&admin).unwrap(), "POST", RESIGN, &[header, "Content-Length: 0"]);
+    let ask = |header: &str| Answer::of(&admin, "POST", RESIGN, &[header, "Content-Length: 0"]);
     assert_eq!(ask("Origin: https://example.org").status, 403);
     assert_eq!(ask("Accept: */*").status, 200);
 }
@@ -107,7 +106,7 @@ fn an_admin_listener_for_everybody_still_needs_the_token() {
     let mut node = Node::start(&[&ELECTED[..], &["--admin", "0.0.0.0:0", "--admin-token-file", &file]].concat());
     node.becomes("primary");
     let admin = field(&node.process.line("Listening for administration"), "addr").unwrap().replace("0.0.0.0", "127.0.0.1");
-    let ask = |headers: &[&str]| Answer::from(TcpStream::connect(&admin).unwrap(), "POST", RESIGN, headers);
+    let ask = |headers: &[&str]| Answer::of(&admin, "POST", RESIGN, headers);
     assert_eq!(ask(&["Content-Length: 0"]).status, 403);
     assert_eq!(ask(&["Content-Length: 0", "Authorization: Bearer sesame"]).status, 200);
 }
