@@ -57,13 +57,13 @@ struct Daemon {
 
 impl Daemon {
     fn start(config: Config) -> anyhow::Result<Self> {
-        for warning in &config.warnings {
-            warn!("{warning}");
-        }
         let candidacy = Candidacy::open(&config)?;
         let open_files = machine::raise_open_files();
         let bound = api::bind(&config.api)?;
         let admin = config.admin.as_ref().map(|admin| api::bind_admin(&admin.listen)).transpose()?;
+        for warning in &config.warnings {
+            warn!("{warning}");
+        }
 
         let node = candidacy.as_ref().map(|candidacy| candidacy.node.clone()).or_else(|| lone_node(&config, &bound));
         let roles = candidacy.as_ref().map_or_else(RoleWatch::lone, |candidacy| candidacy.roles.clone());

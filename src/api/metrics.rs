@@ -83,7 +83,7 @@ impl Samples {
 
     fn requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let totals = self.0.ledger().totals();
-        counter(out, "requests_accepted", "Requests that were not for the node itself", totals.accepted)?;
+        counter(out, "requests_accepted", "Requests whose head was read, those for the node itself among them", totals.accepted)?;
         let help = "Requests that ended, by how; with those held and running they add up to the accepted ones";
         let mut outcomes = out.encode_descriptor("requests", help, None, MetricType::Counter)?;
         for (outcome, count) in &totals.outcomes {

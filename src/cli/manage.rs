@@ -75,7 +75,7 @@ pub struct Settings {
     /// Threads that carry requests [default: one per core]
     ///
     /// The election has a thread of its own, whatever this says.
-    #[arg(long, value_name = "N", env = "BELLWETHER_WORKERS", help_heading = "Serving")]
+    #[arg(long, value_name = "N", env = "BELLWETHER_WORKERS", allow_negative_numbers = true, help_heading = "Serving")]
     #[serde(deserialize_with = "config::one")]
     pub workers: Option<Count>,
 
@@ -127,12 +127,12 @@ pub struct Settings {
     pub hold_timeout: Option<Span>,
 
     /// How many requests may wait at once [default: 10000]
-    #[arg(long, value_name = "N", env = "BELLWETHER_HOLD_REQUESTS", help_heading = "Waiting")]
+    #[arg(long, value_name = "N", env = "BELLWETHER_HOLD_REQUESTS", allow_negative_numbers = true, help_heading = "Waiting")]
     #[serde(deserialize_with = "config::one")]
     pub hold_requests: Option<Count>,
 
     /// How many bytes the waiting requests may take, heads and what is kept of bodies [default: 64MiB]
-    #[arg(long, value_name = "SIZE", env = "BELLWETHER_HOLD_BYTES", help_heading = "Waiting")]
+    #[arg(long, value_name = "SIZE", env = "BELLWETHER_HOLD_BYTES", allow_negative_numbers = true, help_heading = "Waiting")]
     #[serde(deserialize_with = "config::one")]
     pub hold_bytes: Option<ByteSize>,
 

@@ -33,7 +33,7 @@ fn every_wrong_flag_gets_its_sentence() {
         (&["--hold-timeout", "10"], "like 500ms, 10s or 1m"),
         (&["--hold-timeout", "-1s"], "cannot be negative"),
         (&["--hold-requests", "1000001"], "the most is 1000000"),
-        (&["--hold-requests", "-1"], "--hold-requests"),
+        (&["--hold-requests", "-1"], "write a whole number"),
         (&["--hold-bytes", "64Mib"], "like 512KiB or 64MiB"),
         (&["--drain-timeout", "61m"], "the most is 1h"),
         (&["--local-routes", "/_ping,/metrics"], "not `/metrics`"),
