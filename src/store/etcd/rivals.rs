@@ -1,0 +1,94 @@
+//! Those who were ahead in the line, and have left it without an end that the store vouches for.
+//!
+//! A key goes with its lease, and then its owner is known to lead no more. When a person deletes the key alone, the
+//! owner still serves until it hears of it: whoever moves up must first see that lease end. A frozen owner's lease runs
+//! out by itself. One that keeps its lease alive without looking at its key, as `etcdctl elect` does, is waited for
+//! until the last tenure that it can have confirmed is over.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::line::Line;
+
+#[derive(Default, Debug)]
+pub(super) struct Rivals {
+    known: Vec<Rival>,
+}
+
+#[derive(Debug)]
+struct Rival {
+    lease: i64,
+    /// Set once its key was seen to be gone while its lease was not: when its tenure is over all the same.
+    over_by: Option<Instant>,
+}
+
+impl Rivals {
+    /// Learns of everybody ahead of the candidate that holds `own`.
+    pub(super) fn see(&mut self, line: &Line, own: Option<i64>) {
+        let ahead = line.ahead_of(own);
+        // Whoever stands behind us again has heard that its earlier key is gone.
+        self.known.retain(|rival| !line.has(rival.lease) || ahead.iter().any(|candidate| candidate.lease == rival.lease));
+        for candidate in ahead {
+            if !self.known.iter().any(|rival| rival.lease == candidate.lease) {
+                self.known.push(Rival { lease: candidate.lease, over_by: None });
+            }
+        }
+    }
+
+    /// The leases of those whose key is gone.
+    pub(super) fn missing_from(&self, line: &Line) -> Vec<i64> {
+        self.known.iter().map(|rival| rival.lease).filter(|&lease| !line.has(lease)).collect()
+    }
+
+    /// The leases of those whose key was gone and whose lease was not, when last looked at.
+    pub(super) fn lingering(&self) -> Vec<i64> {
+        self.known.iter().filter(|rival| rival.over_by.is_some()).map(|rival| rival.lease).collect()
+    }
+
+    /// Notes what the store says of the lease of one whose key is gone: the time it was `granted`, or that it has ended.
+    pub(super) fn judge(&mut self, lease: i64, granted: Option<Duration>, now: Instant) {
+        self.known.retain_mut(|rival| match granted {
+            _ if rival.lease != lease => true,
+            None => false,
+            Some(granted) => now < *rival.over_by.get_or_insert(now + granted),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::Candidate;
+    use super::*;
+
+    fn line(leases: &[i64]) -> Line {
+        let candidates = leases.iter().map(|&lease| Candidate { lease, created: lease, modified: lease }).collect();
+        Line { candidates, strangers: Vec::new(), revision: 100, term: 1 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rival_is_waited_for_until_its_lease_ends_or_its_last_tenure_must_be_over() {
+        let mut rivals = Rivals::default();
+        rivals.see(&line(&[1, 2, 3]), Some(3));
+        rivals.see(&line(&[3]), Some(3));
+        assert_eq!(rivals.missing_from(&line(&[3])), [1, 2]);
+
+        let (start, ttl) = (Instant::now(), Duration::from_secs(10));
+        rivals.judge(1, None, start);
+        rivals.judge(2, Some(ttl), start);
+        assert_eq!(rivals.lingering(), [2]);
+        rivals.judge(2, Some(ttl), start + ttl - Duration::from_millis(1));
+        assert_eq!(rivals.lingering(), [2], "still within the tenure that it can have confirmed");
+        rivals.judge(2, Some(ttl), start + ttl);
+        assert_eq!(rivals.missing_from(&line(&[3])), [0; 0]);
+    }
+
+    #[test]
+    fn nobody_behind_us_is_a_rival_and_one_that_queued_again_is_none_any_more() {
+        let mut rivals = Rivals::default();
+        rivals.see(&line(&[1, 2, 3]), Some(2));
+        assert_eq!(rivals.missing_from(&line(&[])), [1]);
+        rivals.see(&line(&[2, 3, 1]), Some(2));
+        assert_eq!(rivals.missing_from(&line(&[])), [0; 0]);
+    }
+}
