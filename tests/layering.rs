@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 
 /// What each room may import of the others. Whatever is not listed puts the rooms together and sees everything.
 const ROOMS: &[(&str, &[&str])] = &[
+    ("backoff", &[]),
     ("clock", &[]),
     ("node", &[]),
+    ("machine", &[]),
     ("telemetry", &[]),
     ("shutdown", &[]),
-    ("store", &["node", "clock"]),
-    ("replication", &["store", "node", "clock"]),
+    ("store", &["node", "clock", "backoff"]),
+    ("replication", &["store", "node", "clock", "backoff"]),
     ("cluster", &["node"]),
-    ("api", &["replication", "cluster", "store", "node", "clock"]),
+    ("api", &["replication", "cluster", "store", "node", "clock", "backoff"]),
 ];
 
 /// What the api room may take from the store room: what a role is made of.

@@ -67,7 +67,7 @@ impl Samples {
         counter(out, "role_changes", "How often the role has changed", changes)?;
         let Some(counters) = counters else { return Ok(()) };
 
-        if let Some(margin) = counters.lease_margin() {
+        if let Some(margin) = counters.lease_margin().filter(|_| snapshot.role.tenure().is_some()) {
             let help = "The least time that was left of the lease when a renewal was confirmed, in this tenure";
             out.encode_descriptor("lease_margin_seconds", help, None, MetricType::Gauge)?.encode_gauge(&margin.as_secs_f64())?;
         }

@@ -69,6 +69,7 @@ pub(super) struct StoreStatus {
     pub(super) silent_for: Duration,
     pub(super) ever_answered: bool,
     pub(super) failing: Option<String>,
+    /// As granted for this node's latest tenure; as asked before the first.
     pub(super) ttl: Duration,
 }
 
@@ -151,7 +152,12 @@ impl Status {
         };
         let store = self.election.as_ref().map(|election| {
             let health = election.counters.store();
-            StoreStatus { silent_for: health.silent_for, ever_answered: health.ever_answered, failing: health.failing, ttl: election.ttl }
+            StoreStatus {
+                silent_for: health.silent_for,
+                ever_answered: health.ever_answered,
+                failing: health.failing,
+                ttl: election.counters.granted_ttl().unwrap_or(election.ttl),
+            }
         });
         Snapshot { role, primary, epoch, store }
     }
@@ -183,7 +189,8 @@ impl Status {
                 "silent_seconds": store.silent_for.as_secs_f64(),
                 "ever_answered": store.ever_answered,
                 "error": store.failing,
-                "ttl_seconds": store.ttl.as_secs_f64(),
+                "ttl_seconds": election.ttl.as_secs_f64(),
+                "granted_ttl_seconds": election.counters.granted_ttl().map(|ttl| ttl.as_secs_f64()),
                 "role_changes": election.counters.role_changes(),
                 "lease_margin_seconds": election.counters.lease_margin().map(|margin| margin.as_secs_f64()),
             })
@@ -219,5 +226,65 @@ impl Status {
             "primary": primary.as_ref().map_or("", Address::as_str),
             "epoch": epoch,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replication::RolePublisher;
+    use crate::store::{Epoch, Leader};
+
+    fn status() -> (RolePublisher, Status) {
+        let (publisher, roles) = RolePublisher::new();
+        let identity = Identity {
+            host: "host".to_owned(),
+            memory: 1,
+            service: "default".to_owned(),
+            address: Some("10.0.0.1:4000".parse().unwrap()),
+            boot: BootId::random(),
+            has_app: true,
+        };
+        (publisher, Status::new(identity, roles, None, Arc::new(Ledger::new(1))))
+    }
+
+    #[tokio::test]
+    async fn a_node_is_ready_while_it_can_serve_or_forward() {
+        // B64: a replica is as ready as the primary.
+        let (publisher, status) = status();
+        let deadline = clock::now() + Duration::from_secs(60);
+        let leader = Leader { address: "10.0.0.2:4000".parse().unwrap(), epoch: Epoch(8) };
+        for (role, ready, primary, epoch) in [
+            (Role::Electing, false, "", 0),
+            (Role::Replica(leader), true, "10.0.0.2:4000", 8),
+            (Role::Primary { epoch: Epoch(9), deadline }, true, "10.0.0.1:4000", 9),
+            (Role::SteppingDown { epoch: Epoch(9), deadline }, false, "10.0.0.1:4000", 9),
+        ] {
+            publisher.publish(role.clone());
+            assert_eq!(status.unready().is_none(), ready, "{role:?}");
+            let introduction = status.introduce();
+            assert_eq!((&introduction["primary"], &introduction["epoch"]), (&primary.into(), &epoch.into()), "{role:?}");
+            assert_eq!(introduction["role"], role.name());
+        }
+        publisher.publish(Role::Primary { epoch: Epoch(10), deadline });
+        status.stop();
+        assert_eq!(status.unready(), Some("this node is stopping"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_age_of_a_role_counts_from_its_change() {
+        let (publisher, status) = status();
+        let age = || status.describe()["role_age_seconds"].as_f64().unwrap();
+        let timed = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert!(age() >= 5.0);
+            publisher.publish(Role::Primary { epoch: Epoch(1), deadline: clock::now() + Duration::from_secs(60) });
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!((2.0..3.0).contains(&age()), "{}", age());
+        };
+        tokio::select! {
+            () = status.time_roles() => unreachable!("it watches for ever"),
+            () = timed => {}
+        }
     }
 }

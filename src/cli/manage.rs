@@ -116,7 +116,7 @@ pub struct Settings {
         value_delimiter = ',',
         help_heading = "Election"
     )]
-    #[serde(deserialize_with = "config::many")]
+    #[serde(deserialize_with = "config::options")]
     pub store_opt: Option<Vec<String>>,
 
     /// How long a request waits while there is no primary [default: 2 × TTL + 5s]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::ConfigError;
 use crate::cli::Settings;
@@ -36,6 +36,11 @@ pub(crate) fn one<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(inpu
 /// Reads a list of values, each from its text; a single one needs no brackets.
 pub(crate) fn many<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(input: D) -> Result<Option<Vec<T>>, D::Error> {
     input.deserialize_any(Texts)?.iter().map(|text| parsed(text)).collect::<Result<_, _>>().map(Some)
+}
+
+/// Reads options: a list of `key=value`, or a table.
+pub(crate) fn options<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<String>>, D::Error> {
+    input.deserialize_any(Options).map(Some)
 }
 
 fn parsed<E: Error, T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, E> {
@@ -86,6 +91,32 @@ impl<'de> Visitor<'de> for Texts {
     }
 }
 
+struct Options;
+
+impl<'de> Visitor<'de> for Options {
+    type Value = Vec<String>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a table of options or a list of key=value")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Vec<String>, E> {
+        Texts.visit_str(text)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Vec<String>, A::Error> {
+        Texts.visit_seq(list)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut table: A) -> Result<Vec<String>, A::Error> {
+        let mut options = Vec::new();
+        while let Some((key, value)) = table.next_entry::<String, String>()? {
+            options.push(format!("{key}={value}"));
+        }
+        Ok(options)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +141,13 @@ mod tests {
         assert_eq!(settings.upstream.unwrap(), ["http://127.0.0.1:8080"]);
         assert_eq!(settings.hold_requests.unwrap().0, 50);
         assert_eq!(settings.hold_bytes.unwrap().0, 1 << 20);
+    }
+
+    #[test]
+    fn store_options_are_a_list_or_a_table() {
+        for text in ["store-opt = [\"cacert=/ca\", \"username=root\"]", "[store-opt]\nusername = \"root\"\ncacert = \"/ca\""] {
+            assert_eq!(parse(text).unwrap().store_opt.unwrap(), ["cacert=/ca", "username=root"], "{text}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::replication::Timing;
 use crate::store::{Lock, LockConfig, StoreOption, StoreOptions, StoreUrl};
 use crate::telemetry;
 
-pub(crate) use file::{many, one};
+pub(crate) use file::{many, one, options};
 pub use value::{Block, ByteSize, Count, Span, ValueError};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
