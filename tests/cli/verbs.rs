@@ -126,20 +126,3 @@ fn what_cannot_be_done_is_a_conflict_with_its_reason() {
     assert_eq!((answer.status, &answer.json()["reason"]), (409, &"not-primary".into()));
     drop(electing);
 }
-
-#[test]
-fn a_token_that_everybody_can_read_is_warned_about() {
-    let (_folder, file) = token();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let node = Node::start(&["--admin-token-file", &file]);
-    assert!(node.process.seen().iter().any(|line| line.contains("WARN") && line.contains("chmod")), "{:?}", node.process.seen());
-}
-
-#[test]
-fn a_loopback_address_is_warned_about_where_others_can_take_part() {
-    // B127
-    let node = Node::start(&["--replication", "--advertise", "127.0.0.1:4000", "etcd://127.0.0.1:1"]);
-    assert!(node.process.seen().iter().any(|line| line.contains("WARN") && line.contains("127.0.0.1:4000")), "{:?}", node.process.seen());
-    let alone = Node::start(&["--replication", "--advertise", "127.0.0.1:4000", "memory:"]);
-    assert!(!alone.process.seen().iter().any(|line| line.contains("WARN")), "{:?}", alone.process.seen());
-}
