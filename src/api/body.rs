@@ -332,7 +332,7 @@ pub(super) enum ResponseBody {
     Whole(Bytes),
     /// An upstream's answer, passed on as it comes.
     Stream(Incoming, Option<Tail>),
-    /// No body, though the head states the length that one would have had (a 304).
+    /// No body, though the head states a length: 0, or the one that a body would have had (HEAD, 304).
     Bodiless(u64),
 }
 

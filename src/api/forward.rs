@@ -131,21 +131,21 @@ impl Exchange {
             ResponseBody::empty()
         } else {
             let tail = Tail { session: self.session, ticket: self.ticket, lease, feed: self.feed, _hidden: self.hidden };
-            stream(&head.status, &head.headers, body, tail)
+            stream(&head.headers, body, tail)
         };
         Attempt::Answered(Response::from_parts(head, body))
     }
 }
 
-fn stream(status: &StatusCode, headers: &HeaderMap, body: Incoming, tail: Tail) -> ResponseBody {
+fn stream(headers: &HeaderMap, body: Incoming, tail: Tail) -> ResponseBody {
     if !http_body::Body::is_end_stream(&body) {
         return ResponseBody::Stream(body, Some(tail));
     }
     tail.finish();
-    let stated = headers.get(http::header::CONTENT_LENGTH).filter(|_| *status == StatusCode::NOT_MODIFIED);
+    let stated = headers.get(http::header::CONTENT_LENGTH);
     match stated.and_then(|length| length.to_str().ok()?.parse().ok()) {
-        Some(length) if length > 0 => ResponseBody::Bodiless(length),
-        _ => ResponseBody::empty(),
+        Some(length) => ResponseBody::Bodiless(length),
+        None => ResponseBody::empty(),
     }
 }
 

@@ -9,6 +9,8 @@ mod election;
 mod etcd;
 mod memory;
 mod options;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod url;
 
 use std::sync::Arc;
@@ -64,7 +66,7 @@ impl StoreUrl {
         self.check_ttl(config.ttl)?;
         match &self.place {
             Place::Etcd(endpoints) => open_etcd(endpoints, options, config),
-            Place::Sqlite(path) => open_sqlite(path, config),
+            Place::Sqlite(path) => open_sqlite(path, &config),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
         }
     }
@@ -88,7 +90,11 @@ fn open_etcd(_: &[crate::node::Address], _: &StoreOptions, _: LockConfig) -> Res
     Err(OpenError::Place(UrlError::NotBuilt("etcd").to_string()))
 }
 
-/// Until the driver is here.
-fn open_sqlite(path: &std::path::Path, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(format!("no driver yet for {path:?}, {config:?}")))
+#[cfg(feature = "sqlite")]
+use sqlite::open as open_sqlite;
+
+/// Never called: without the driver there is no URL that leads here.
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_: &std::path::Path, _: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(UrlError::NotBuilt("sqlite").to_string()))
 }

@@ -4,5 +4,14 @@ mod harness;
 mod suite;
 
 mod etcd;
+mod etcd_interop;
+mod etcd_members;
+mod etcd_reports;
+mod etcd_rig;
 mod etcd_server;
 mod memory;
+mod sqlite;
+mod sqlite_file;
+
+#[path = "../support/wire.rs"]
+mod wire;

@@ -1,15 +1,16 @@
-//! Those who were ahead in the line, and have left it without an end that the store vouches for.
+//! Other nodes that were ahead in the line, and whose key is gone while their lease may not be.
 //!
-//! A key goes with its lease, and then its owner is known to lead no more. When a person deletes the key alone, the
-//! owner still serves until it hears of it: whoever moves up must first see that lease end. A frozen owner's lease runs
-//! out by itself. One that keeps its lease alive without looking at its key, as `etcdctl elect` does, is waited for
-//! until the last tenure that it can have confirmed is over.
+//! A node's key goes with its lease, and then the node is known to lead no more. When a person deletes the key alone, its
+//! owner still serves until it hears of it: whoever moves up must first see that lease end. The owner ends it as soon as
+//! it has let go; the lease of a frozen one runs out. In no case is it waited for longer than the last tenure that it can
+//! have confirmed. Of candidates of another make, like `etcdctl elect`, a deleted key is how they resign.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::line::Line;
+use super::session::is_of_a_node;
 
 #[derive(Default, Debug)]
 pub(super) struct Rivals {
@@ -29,7 +30,7 @@ impl Rivals {
         let ahead = line.ahead_of(own);
         // Whoever stands behind us again has heard that its earlier key is gone.
         self.known.retain(|rival| !line.has(rival.lease) || ahead.iter().any(|candidate| candidate.lease == rival.lease));
-        for candidate in ahead {
+        for candidate in ahead.iter().filter(|candidate| is_of_a_node(candidate.lease)) {
             if !self.known.iter().any(|rival| rival.lease == candidate.lease) {
                 self.known.push(Rival { lease: candidate.lease, over_by: None });
             }
@@ -61,34 +62,47 @@ mod tests {
     use super::super::line::Candidate;
     use super::*;
 
+    /// A node's lease, and one that etcd has numbered.
+    const NODE: i64 = 0x6277 << 48;
+    const OTHER: i64 = 0x7d7b << 48;
+
     fn line(leases: &[i64]) -> Line {
         let candidates = leases.iter().map(|&lease| Candidate { lease, created: lease, modified: lease }).collect();
         Line { candidates, strangers: Vec::new(), revision: 100, term: 1 }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rival_is_waited_for_until_its_lease_ends_or_its_last_tenure_must_be_over() {
+    async fn a_node_is_waited_for_until_its_lease_ends_or_its_last_tenure_must_be_over() {
+        let [first, second, own] = [NODE + 1, NODE + 2, NODE + 3];
         let mut rivals = Rivals::default();
-        rivals.see(&line(&[1, 2, 3]), Some(3));
-        rivals.see(&line(&[3]), Some(3));
-        assert_eq!(rivals.missing_from(&line(&[3])), [1, 2]);
+        rivals.see(&line(&[first, second, own]), Some(own));
+        rivals.see(&line(&[own]), Some(own));
+        assert_eq!(rivals.missing_from(&line(&[own])), [first, second]);
 
         let (start, ttl) = (Instant::now(), Duration::from_secs(10));
-        rivals.judge(1, None, start);
-        rivals.judge(2, Some(ttl), start);
-        assert_eq!(rivals.lingering(), [2]);
-        rivals.judge(2, Some(ttl), start + ttl - Duration::from_millis(1));
-        assert_eq!(rivals.lingering(), [2], "still within the tenure that it can have confirmed");
-        rivals.judge(2, Some(ttl), start + ttl);
-        assert_eq!(rivals.missing_from(&line(&[3])), [0; 0]);
+        rivals.judge(first, None, start);
+        rivals.judge(second, Some(ttl), start);
+        assert_eq!(rivals.lingering(), [second]);
+        rivals.judge(second, Some(ttl), start + ttl - Duration::from_millis(1));
+        assert_eq!(rivals.lingering(), [second], "still within the tenure that it can have confirmed");
+        rivals.judge(second, Some(ttl), start + ttl);
+        assert_eq!(rivals.missing_from(&line(&[own])), [0; 0]);
     }
 
     #[test]
     fn nobody_behind_us_is_a_rival_and_one_that_queued_again_is_none_any_more() {
+        let [first, own, third] = [NODE + 1, NODE + 2, NODE + 3];
         let mut rivals = Rivals::default();
-        rivals.see(&line(&[1, 2, 3]), Some(2));
-        assert_eq!(rivals.missing_from(&line(&[])), [1]);
-        rivals.see(&line(&[2, 3, 1]), Some(2));
+        rivals.see(&line(&[first, own, third]), Some(own));
+        assert_eq!(rivals.missing_from(&line(&[])), [first]);
+        rivals.see(&line(&[own, third, first]), Some(own));
         assert_eq!(rivals.missing_from(&line(&[])), [0; 0]);
+    }
+
+    #[test]
+    fn a_candidate_of_another_make_has_resigned_when_its_key_is_gone() {
+        let mut rivals = Rivals::default();
+        rivals.see(&line(&[OTHER, NODE]), Some(NODE));
+        assert_eq!(rivals.missing_from(&line(&[NODE])), [0; 0]);
     }
 }

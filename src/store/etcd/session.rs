@@ -6,10 +6,25 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use etcd_client::{LeaseKeepAliveStream, LeaseKeeper};
+use etcd_client::{LeaseGrantOptions, LeaseKeepAliveStream, LeaseKeeper};
 
 use super::endpoints::Connection;
 use super::failure::Failure;
+
+/// The upper 16 bits of every lease of a bellwether node (`bw` in ASCII): its key is named `…/leader/6277…`.
+const MARK: i64 = 0x6277;
+const MARK_SHIFT: u32 = 48;
+
+/// Whether `lease` is a bellwether node's, this one's or another's. Of such a lease it is known that it ends with the
+/// candidacy; others that follow the recipe resign by deleting their key alone.
+pub(super) fn is_of_a_node(lease: i64) -> bool {
+    lease >> MARK_SHIFT == MARK
+}
+
+/// A number for a new lease. Two that are alike would have to live at the same time to do harm, and etcd refuses that.
+fn draw() -> i64 {
+    MARK << MARK_SHIFT | fastrand::i64(0..1 << MARK_SHIFT)
+}
 
 #[derive(Default, Debug)]
 pub(super) struct Session {
@@ -60,7 +75,7 @@ impl Session {
     pub(super) async fn grant(&self, connection: &Connection, ttl: Duration) -> Result<Granted, Failure> {
         let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let asked = i64::try_from(whole).unwrap_or(i64::MAX);
-        let answer = connection.client.lease_client().grant(asked, None).await?;
+        let answer = connection.client.lease_client().grant(asked, Some(LeaseGrantOptions::new().with_id(draw()))).await?;
         let ttl = match u64::try_from(answer.ttl()) {
             Ok(seconds @ 1..) => Duration::from_secs(seconds),
             Ok(0) | Err(_) => return Err(Failure::Undecided("etcd granted a lease of no time")),
@@ -147,5 +162,20 @@ impl Stream {
         }
         let header = answer.header().ok_or(Failure::Undecided("the answer has no term"))?;
         Ok(Beat::Alive { term: header.raft_term() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_leases_of_nodes_are_told_from_those_that_etcd_numbers() {
+        for _ in 0..1_000 {
+            let lease = draw();
+            assert!(lease > 0 && is_of_a_node(lease), "{lease:x}");
+            assert!(format!("{lease:x}").starts_with("6277"), "{lease:x}");
+        }
+        assert!(!is_of_a_node(0x7d7b_a228_272f_0307));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bellwether::store::{Attempt, Epoch, Leader, Lease, Lock};
 use tokio::time;
 
-use super::steps::{campaign, client, leader, lose, release, win, withdraw};
+use super::steps::{brief_client, campaign, client, leader, lose, release, win, withdraw};
 use crate::harness::Harness;
 
 /// Polls a call at most `times` times, leaves it alone for a moment in which what it sent may take effect, and drops it
@@ -62,7 +62,7 @@ async fn written_by_a_dropped_attempt(first: &dyn Lock, second: &dyn Lock) -> Le
 pub(crate) async fn calls_may_be_dropped_anywhere<S: Harness>(store: &S) {
     for seed in 0..3 {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let clients = [client(store, 1), client(store, 2)];
+        let clients = [brief_client(store, 1), brief_client(store, 2)];
         let mut leases: [Option<Box<dyn Lease>>; 2] = [None, None];
         let mut greatest = Epoch(0);
         for _ in 0..60 {
@@ -88,7 +88,7 @@ pub(crate) async fn calls_may_be_dropped_anywhere<S: Harness>(store: &S) {
         for (_, lock) in &clients {
             withdraw(&**lock).await;
         }
-        let (_, heir) = client(store, 3);
+        let (_, heir) = brief_client(store, 3);
         let within = store.ttl() * 2 + store.slack();
         let lease = campaign(&*heir, within, "all others have withdrawn").await;
         assert!(lease.epoch() > greatest, "seed {seed}: {} after {greatest}", lease.epoch());

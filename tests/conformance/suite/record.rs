@@ -2,7 +2,7 @@
 
 use bellwether::store::{Renewal, StoreError};
 
-use super::steps::{campaign, client, leader, lose, release, renew, win, withdraw};
+use super::steps::{PROMPT, campaign, client, leader, lose, release, renew, win, withdraw};
 use crate::harness::Harness;
 
 pub(crate) async fn a_deleted_record_is_a_lost_lease<S: Harness>(store: &S) {
@@ -55,6 +55,6 @@ pub(crate) async fn a_store_that_comes_back_is_found_again<S: Harness>(store: &S
         lose(&*second, "the first has renewed").await;
         release(&mut *lease).await;
     }
-    let next = campaign(&*second, store.ttl() * 3 + store.slack(), "the first is gone").await;
+    let next = campaign(&*second, PROMPT + store.slack(), "the first is gone").await;
     assert!(next.epoch() > before, "{} after {before}", next.epoch());
 }

@@ -13,10 +13,19 @@ use crate::harness::Harness;
 /// How long anything that needs no TTL to run out may take on a busy machine.
 pub(crate) const PROMPT: Duration = Duration::from_secs(20);
 
-/// A client for a node of its own.
+/// A client for a node of its own, whose leases outlive any test, however slow the machine.
 pub(crate) fn client<S: Harness>(store: &S, port: u16) -> (Node, Arc<dyn Lock>) {
+    client_with(store, port, Duration::from_secs(60))
+}
+
+/// A client whose leases a test may wait to see expire.
+pub(crate) fn brief_client<S: Harness>(store: &S, port: u16) -> (Node, Arc<dyn Lock>) {
+    client_with(store, port, store.ttl())
+}
+
+fn client_with<S: Harness>(store: &S, port: u16, ttl: Duration) -> (Node, Arc<dyn Lock>) {
     let node = Node::new(format!("127.0.0.1:{port}").parse().expect("an address"));
-    let lock = store.lock(&node, store.ttl());
+    let lock = store.lock(&node, ttl);
     (node, lock)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether::store::Leader;
 use tokio::time;
 
-use super::steps::{PROMPT, campaign, client, hear, leader, lose, release, win};
+use super::steps::{PROMPT, brief_client, campaign, client, hear, leader, lose, release, win};
 use crate::harness::Harness;
 
 pub(crate) async fn a_waiter_with_stale_knowledge_returns_at_once<S: Harness>(store: &S) {
@@ -37,7 +37,7 @@ pub(crate) async fn a_waiter_hears_of_a_release<S: Harness>(store: &S) {
 }
 
 pub(crate) async fn a_waiter_hears_of_an_expiry<S: Harness>(store: &S) {
-    let ((_, first), (_, waiter)) = (client(store, 1), client(store, 2));
+    let ((_, first), (_, waiter)) = (brief_client(store, 1), client(store, 2));
     let lease = win(&*first, "nobody else campaigns").await;
     lease_is_seen(&*waiter).await;
     hear(&*waiter, lease.ttl() + store.slack(), "the first is silent", |leader| leader.is_none()).await;
