@@ -14,11 +14,11 @@ const ELECTED: [&str; 6] = ["--replication", "--advertise", "10.0.0.1:4000", "--
 
 /// A folder with a token in it that only its owner can read.
 fn token() -> (TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("token");
-    fs::write(&file, "sesame\n").unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    let path = file.to_str().unwrap().to_owned();
+    fs::write(&file, "sesame\n").expect("a file in it");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its mode");
+    let path = file.to_str().expect("a path of text").to_owned();
     (folder, path)
 }
 
