@@ -9,6 +9,7 @@ pub mod cli;
 pub mod clock;
 pub mod cluster;
 pub mod config;
+pub mod demo;
 pub mod node;
 pub mod replication;
 pub mod store;
