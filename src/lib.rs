@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod app;
+pub mod backoff;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

@@ -1,1 +1,3 @@
+//! The `bellwether` command.
+
 fn main() {}

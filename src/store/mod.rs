@@ -1,5 +1,88 @@
 //! The stores that can keep the election's lock: single, bounded round trips; no policy and no loop.
+//!
+//! A [`StoreUrl`] says which store and where; [`StoreUrl::open`] makes a [`Lock`] of it for one node. Which drivers a
+//! build has is decided here and nowhere else.
 
 mod contract;
+mod election;
+mod memory;
+mod options;
+mod url;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::node::{Address, Node};
 
 pub use contract::{Attempt, Cause, Epoch, Leader, Lease, Lock, Renewal, StoreError};
+pub use election::{Election, NameError};
+pub use memory::{Faults, Holder, Memory};
+pub use options::{OptionError, Secret, SecretError, StoreOption, StoreOptions};
+pub use url::{OptionMismatch, StoreUrl, TtlMismatch, UrlError};
+
+use url::{Place, Scheme};
+
+/// All that a driver needs to know of the election to make one lock.
+#[derive(Clone, Debug)]
+pub struct LockConfig {
+    /// Which election.
+    pub election: Election,
+    /// Who campaigns.
+    pub node: Node,
+    /// How long the lock shall outlive a silent holder.
+    pub ttl: Duration,
+    /// How long the caller will wait for one call; a driver's own time limits lie below it.
+    pub call_timeout: Duration,
+}
+
+/// Why a store cannot be opened; a person must change something before the program can start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// An option that the store does not take, or one of a pair.
+    #[error(transparent)]
+    Option(#[from] OptionMismatch),
+    /// A TTL that the store cannot keep.
+    #[error(transparent)]
+    Ttl(#[from] TtlMismatch),
+    /// A password or token that cannot be read.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// Anything that only the driver knows of; the sentence says what to do.
+    #[error("{0}")]
+    Place(String),
+}
+
+impl StoreUrl {
+    /// Makes the lock of one node. Nothing is sent: a store that is down is no error here.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the store could never work as it is asked to.
+    pub fn open(&self, options: &StoreOptions, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+        self.check_options(options)?;
+        self.check_ttl(config.ttl)?;
+        match &self.place {
+            Place::Etcd(endpoints) => open_etcd(endpoints, options, config),
+            Place::Sqlite(path) => open_sqlite(path, config),
+            Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
+        }
+    }
+}
+
+/// Whether this build has a store's driver.
+fn has_driver(scheme: Scheme) -> bool {
+    match scheme {
+        Scheme::Etcd => cfg!(feature = "etcd"),
+        Scheme::Sqlite => cfg!(feature = "sqlite"),
+        Scheme::Memory => true,
+    }
+}
+
+/// Until the driver is here.
+fn open_etcd(endpoints: &[Address], _: &StoreOptions, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(format!("no driver yet for {endpoints:?}, {config:?}")))
+}
+
+/// Until the driver is here.
+fn open_sqlite(path: &std::path::Path, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(format!("no driver yet for {path:?}, {config:?}")))
+}

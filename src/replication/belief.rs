@@ -1,0 +1,84 @@
+//! Which leader to believe, among what a store says at different times.
+//!
+//! Epochs grow, so a leader with a smaller one than was seen before is old news — unless the store lost its data and
+//! counts anew. The two are told apart by time: a store that names the smaller epoch for a full TTL means it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::store::{Epoch, Leader};
+
+#[derive(Debug, Default)]
+pub(super) struct Belief {
+    highest: Option<Epoch>,
+    doubted: Option<(Leader, Instant)>,
+}
+
+impl Belief {
+    /// The leader to follow, given that the store named `leader` at `now`.
+    pub(super) fn judge(&mut self, leader: Option<Leader>, now: Instant, ttl: Duration) -> Option<Leader> {
+        let leader = leader?;
+        if !self.doubts(leader.epoch) {
+            self.accept(leader.epoch);
+            return Some(leader);
+        }
+        match &self.doubted {
+            Some((doubted, since)) if *doubted == leader => {
+                if now.saturating_duration_since(*since) < ttl {
+                    return None;
+                }
+                self.accept(leader.epoch);
+                Some(leader)
+            }
+            Some(_) | None => {
+                self.doubted = Some((leader, now));
+                None
+            }
+        }
+    }
+
+    /// Whether a greater epoch than this one was seen.
+    pub(super) fn doubts(&self, epoch: Epoch) -> bool {
+        self.highest.is_some_and(|highest| epoch < highest)
+    }
+
+    /// Takes `epoch` for the present one, whatever was seen before.
+    pub(super) fn accept(&mut self, epoch: Epoch) {
+        self.highest = Some(epoch);
+        self.doubted = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(3);
+
+    fn leader(epoch: u64) -> Leader {
+        Leader { address: "10.0.0.1:4000".parse().unwrap(), epoch: Epoch(epoch) }
+    }
+
+    #[test]
+    fn a_smaller_epoch_is_believed_after_a_full_ttl() {
+        let mut belief = Belief::default();
+        let start = crate::clock::now();
+        assert_eq!(belief.judge(Some(leader(7)), start, TTL), Some(leader(7)));
+        assert_eq!(belief.judge(Some(leader(2)), start, TTL), None);
+        assert_eq!(belief.judge(Some(leader(2)), start + TTL / 2, TTL), None);
+        assert_eq!(belief.judge(Some(leader(2)), start + TTL, TTL), Some(leader(2)));
+        assert_eq!(belief.judge(Some(leader(3)), start + TTL, TTL), Some(leader(3)), "the store's new count is the count");
+    }
+
+    #[test]
+    fn another_small_epoch_starts_the_wait_again() {
+        let mut belief = Belief::default();
+        let start = crate::clock::now();
+        belief.accept(Epoch(7));
+        assert_eq!(belief.judge(Some(leader(2)), start, TTL), None);
+        assert_eq!(belief.judge(Some(leader(3)), start + TTL, TTL), None);
+        assert_eq!(belief.judge(Some(leader(7)), start + TTL, TTL), Some(leader(7)));
+        assert_eq!(belief.judge(Some(leader(3)), start + TTL * 2, TTL), None, "believing the greater one ended the doubt");
+    }
+}
