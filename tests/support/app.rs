@@ -39,27 +39,38 @@ pub(crate) struct Arrival {
 
 /// What reached all apps, in the order of its arrival.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Vec<Arrival>>>);
+pub(crate) struct Ledger(Arc<Mutex<Book>>);
+
+#[derive(Debug, Default)]
+struct Book {
+    arrivals: Vec<Arrival>,
+    highest_epoch: u64,
+}
 
 impl Ledger {
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
-        self.lock().clone()
+        self.lock().arrivals.clone()
+    }
+
+    /// The store has lost its data: from now on epochs count anew.
+    pub(crate) fn start_over(&self) {
+        self.lock().highest_epoch = 0;
     }
 
     /// How many requests with this id were executed.
     pub(crate) fn count(&self, id: &str) -> usize {
-        self.lock().iter().filter(|arrival| arrival.id == id && !arrival.refused).count()
+        self.lock().arrivals.iter().filter(|arrival| arrival.id == id && !arrival.refused).count()
     }
 
     /// How many arrived under an epoch that was over.
     pub(crate) fn refused(&self) -> usize {
-        self.lock().iter().filter(|arrival| arrival.refused).count()
+        self.lock().arrivals.iter().filter(|arrival| arrival.refused).count()
     }
 
     /// The epochs that served, in the order in which they first did.
     pub(crate) fn epochs(&self) -> Vec<u64> {
         let mut epochs = Vec::new();
-        for Arrival { epoch, .. } in self.lock().iter() {
+        for Arrival { epoch, .. } in self.lock().arrivals.iter() {
             if !epochs.contains(epoch) {
                 epochs.push(*epoch);
             }
@@ -78,7 +89,7 @@ impl Ledger {
     /// When a POST was executed twice, or anything arrived without an epoch.
     pub(crate) fn assert_executed_once(&self) {
         let mut executed = HashMap::new();
-        for (at, arrival) in self.lock().iter().enumerate().filter(|(_, arrival)| !arrival.refused) {
+        for (at, arrival) in self.lock().arrivals.iter().enumerate().filter(|(_, arrival)| !arrival.refused) {
             assert!(arrival.epoch > 0, "arrival {at} carries no epoch: {arrival:?}");
             if arrival.method == Method::POST
                 && let Some(first) = executed.insert(arrival.id.clone(), at)
@@ -90,15 +101,15 @@ impl Ledger {
 
     /// Enters an arrival; false when its epoch is over.
     fn enter(&self, mut arrival: Arrival) -> bool {
-        let mut arrivals = self.lock();
-        let highest = arrivals.iter().rev().find(|arrival| !arrival.refused).map_or(0, |arrival| arrival.epoch);
-        arrival.refused = arrival.epoch < highest;
+        let mut book = self.lock();
+        arrival.refused = arrival.epoch < book.highest_epoch;
+        book.highest_epoch = book.highest_epoch.max(arrival.epoch);
         let admitted = !arrival.refused;
-        arrivals.push(arrival);
+        book.arrivals.push(arrival);
         admitted
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arrival>> {
+    fn lock(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap()
     }
 }

@@ -7,12 +7,15 @@ use tempfile::TempDir;
 
 use super::app::{App, Ledger};
 use super::daemon::{Daemon, Info, Manage};
-use super::http::Broken;
+use super::http::{Broken, Method};
+use super::load::{End, Outcome};
 use super::one::One;
 use super::store::{Kind, Store};
 use super::wait_for;
 
 const NODES: usize = 3;
+/// How long something may take that should take no time.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// A cluster under test. Its nodes end before its store, and both before their folder goes.
 #[derive(Debug)]
@@ -75,6 +78,19 @@ impl Cluster {
         .await
     }
 
+    /// Waits until a node says that it is primary under an epoch later than `epoch`. Returns which.
+    pub(crate) async fn led_after(&self, epoch: u64, limit: Duration) -> usize {
+        wait_for(&format!("a primary after epoch {epoch}"), limit, async || {
+            let mut states = Vec::new();
+            for node in &self.nodes {
+                states.push(node.look().await);
+            }
+            let leads = |state: &Result<Info, Broken>| state.as_ref().is_ok_and(|info| info.role == "primary" && info.epoch > epoch);
+            states.iter().position(leads).ok_or(states)
+        })
+        .await
+    }
+
     fn primary_among(&self, states: &[Result<Info, Broken>], up: usize) -> Option<(usize, u64)> {
         let primary = states.iter().position(|state| state.as_ref().is_ok_and(|info| info.role == "primary"))?;
         let (address, epoch) = (self.nodes[primary].address().to_string(), states[primary].as_ref().ok()?.epoch);
@@ -91,6 +107,35 @@ impl Cluster {
     /// The nodes other than `node`.
     pub(crate) fn others(&self, node: usize) -> [usize; NODES - 1] {
         [(node + 1) % NODES, (node + 2) % NODES]
+    }
+
+    /// # Panics
+    /// When what the clients were told differs from what the apps did: an answered POST that was not executed exactly
+    /// once, or one that is said not to have been sent and was executed.
+    pub(crate) fn assert_told_the_truth(&self, outcomes: &[Outcome]) {
+        for outcome in outcomes.iter().filter(|outcome| outcome.method == Method::POST) {
+            let executed = self.ledger.count(&outcome.id);
+            match &outcome.end {
+                End::Answered { .. } => assert_eq!(executed, 1, "answered: {outcome:?}"),
+                End::Failed { verdict, .. } if verdict == "not-sent" => assert_eq!(executed, 0, "not sent: {outcome:?}"),
+                End::Broken(Broken::Refused) => assert_eq!(executed, 0, "refused: {outcome:?}"),
+                End::Failed { .. } | End::Broken(_) => assert!(executed <= 1, "executed {executed} times: {outcome:?}"),
+            }
+        }
+    }
+
+    /// Waits until the books of all nodes that are up balance: every request is answered, failed, left, held or running.
+    pub(crate) async fn balances(&self) {
+        for node in &self.nodes {
+            if node.look().await.is_ok() {
+                wait_for(&format!("the books of {} to balance", node.name()), LIMIT, async || {
+                    let metrics = node.metrics().await;
+                    let at_rest = metrics.value("held_requests") == 0.0 && metrics.unaccounted() == 0.0;
+                    if at_rest { Ok(()) } else { Err(metrics) }
+                })
+                .await;
+            }
+        }
     }
 
     /// Starts a node again that has ended, at its old address.

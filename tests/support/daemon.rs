@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use super::http::{Broken, Client, request};
+use super::http::{Answer, Broken, Client, request};
 use super::metrics::Metrics;
 use super::{http, port, wait_for, within};
 
@@ -33,6 +33,7 @@ pub(crate) struct Info {
 pub(crate) struct Manage {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
+    admin: SocketAddr,
     arguments: Vec<String>,
     log: PathBuf,
 }
@@ -40,9 +41,9 @@ pub(crate) struct Manage {
 impl Manage {
     /// A lone node that listens on a free port and logs to `folder`.
     pub(crate) fn new(name: &str, folder: &Path) -> Self {
-        let address = port::free();
-        let arguments = ["manage", "--host", &address.to_string()].map(str::to_owned).into();
-        Self { name: name.to_owned(), address, arguments, log: folder.join(format!("{name}.log")) }
+        let (address, admin) = (port::free(), port::free());
+        let arguments = ["manage", "--host", &address.to_string(), "--admin", &admin.to_string()].map(str::to_owned).into();
+        Self { name: name.to_owned(), address, admin, arguments, log: folder.join(format!("{name}.log")) }
     }
 
     /// Takes part in the election in `store` under its own address.
@@ -71,11 +72,9 @@ impl Manage {
     /// Starts the process and waits until it answers.
     pub(crate) async fn start(&self) -> Daemon {
         let mut daemon = self.spawn();
-        wait_for("the node to listen", START, async || {
-            match daemon.child.try_wait().expect("a child's status") {
-                Some(status) => panic!("{} ended with {status} at its start", daemon.name()),
-                None => daemon.look().await,
-            }
+        wait_for("the node to listen", START, async || match daemon.child.try_wait().expect("a child's status") {
+            Some(status) => panic!("{} ended with {status} at its start", daemon.name()),
+            None => daemon.look().await,
         })
         .await;
         daemon
@@ -142,6 +141,11 @@ impl Daemon {
         .await
     }
 
+    /// Asks it to hand over, as somebody who may.
+    pub(crate) async fn resign(&self) -> Answer {
+        http::post(self.manage.admin, "/_bellwether/resign", "").await
+    }
+
     pub(crate) async fn metrics(&self) -> Metrics {
         Metrics::of(self.address()).await
     }
@@ -166,6 +170,13 @@ impl Daemon {
     pub(crate) fn pid(&self) -> Pid {
         let pid = self.child.id().expect("a running process");
         Pid::from_raw(pid.try_into().expect("a process id")).expect("a process id")
+    }
+
+    /// Its resident memory, in KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a running process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
+        line.trim().trim_end_matches(" kB").parse().expect("a number of KiB")
     }
 
     /// Everything it has logged so far.

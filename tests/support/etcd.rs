@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use etcd_client::{DeleteOptions, GetOptions, SortOrder, SortTarget};
+use etcd_client::{GetOptions, PutOptions, SortOrder, SortTarget};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -64,6 +65,13 @@ impl Etcd {
         .await;
     }
 
+    /// Freezes the server, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.as_ref().and_then(Child::id).expect("a running server");
+        let pid = Pid::from_raw(pid.try_into().expect("a process id")).expect("a process id");
+        kill_process(pid, signal).expect("signal etcd");
+    }
+
     /// Starts the server again without its data.
     pub(crate) async fn restart_empty(&mut self) {
         std::fs::remove_dir_all(self.data.path().join("etcd")).expect("remove etcd's data");
@@ -72,11 +80,32 @@ impl Etcd {
 
     /// Deletes the oldest key under `prefix`, which is the leader's.
     pub(crate) async fn delete_leader(&self, prefix: &str) {
-        let mut client = etcd_client::Client::connect([format!("http://{}", self.client)], None).await.expect("connect");
-        let oldest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1);
-        let found = client.get(prefix, Some(oldest)).await.expect("read the election");
+        let mut client = self.client().await;
+        let found = client.get(prefix, Some(oldest_first().with_limit(1))).await.expect("read the election");
         let key = found.kvs().first().expect("a leader's key").key().to_owned();
-        let deleted = client.delete(key, Some(DeleteOptions::new())).await.expect("delete the leader's key");
+        let deleted = client.delete(key, None).await.expect("delete the leader's key");
         assert_eq!(deleted.deleted(), 1, "there was a key to delete");
     }
+
+    /// The candidates under `prefix`, the leader first.
+    pub(crate) async fn values(&self, prefix: &str) -> Vec<String> {
+        let found = self.client().await.get(prefix, Some(oldest_first())).await.expect("read the election");
+        found.kvs().iter().map(|pair| pair.value_str().expect("an address").to_owned()).collect()
+    }
+
+    /// Joins the queue under `prefix` as another program would that follows the same recipe, with any `value`.
+    pub(crate) async fn campaign(&self, prefix: &str, value: &str) {
+        let mut client = self.client().await;
+        let lease = client.lease_grant(600, None).await.expect("grant a lease").id();
+        let put = PutOptions::new().with_lease(lease);
+        client.put(format!("{prefix}{lease:x}"), value, Some(put)).await.expect("write a candidate's key");
+    }
+
+    async fn client(&self) -> etcd_client::Client {
+        etcd_client::Client::connect([format!("http://{}", self.client)], None).await.expect("connect to etcd")
+    }
+}
+
+fn oldest_first() -> GetOptions {
+    GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend)
 }

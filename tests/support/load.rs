@@ -44,6 +44,12 @@ impl Outcome {
         matches!(self.end, End::Answered { .. })
     }
 
+    /// # Panics
+    /// When it is no answer of the app.
+    pub(crate) fn assert_answered(&self) {
+        assert!(self.is_answered(), "failed: {self:?}");
+    }
+
     pub(crate) fn is_refused(&self) -> bool {
         self.end == End::Broken(Broken::Refused)
     }

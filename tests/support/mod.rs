@@ -11,6 +11,7 @@ pub(crate) mod http;
 pub(crate) mod load;
 pub(crate) mod metrics;
 pub(crate) mod one;
+pub(crate) mod pair;
 pub(crate) mod port;
 pub(crate) mod raw;
 pub(crate) mod store;

@@ -71,6 +71,11 @@ impl Raw {
         std::mem::take(&mut self.unread)
     }
 
+    /// Whether the other side has ended the connection, by its end or by a reset.
+    pub(crate) async fn is_cut(&mut self) -> bool {
+        matches!(tokio::time::timeout(PATIENCE, self.stream.read(&mut [0; 1])).await, Ok(Ok(0) | Err(_)))
+    }
+
     /// An answer whose body has a `Content-Length`: its head and its body.
     pub(crate) async fn answer(&mut self) -> (String, String) {
         let head = self.head().await;
@@ -113,6 +118,13 @@ impl Origin {
     pub(crate) async fn accept(&self) -> Raw {
         let (stream, _) = within("accepting a connection", PATIENCE, self.listener.accept()).await.expect("accept");
         Raw::new(stream)
+    }
+
+    /// The next connection, however long it takes to come, answered with these bytes and closed.
+    pub(crate) async fn answer_next(&self, bytes: &[u8]) {
+        let (mut stream, _) = self.listener.accept().await.expect("accept");
+        // Whoever connected may have left meanwhile.
+        stream.write_all(bytes).await.ok();
     }
 
     /// Whether nobody connects for as long as `span`.
