@@ -90,12 +90,13 @@ fn demo(folder: &std::path::Path, arguments: &[&str]) -> Command {
 }
 
 fn pid(child: &Child) -> Pid {
-    Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap()
+    let id = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+    id.expect("a running process")
 }
 
 /// The process ids of the demo's nodes.
 fn children(child: &Child) -> Vec<String> {
-    let id = child.id().unwrap();
-    let listed = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    let id = child.id().expect("a running process");
+    let listed = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).expect("a list of children");
     listed.split_whitespace().map(str::to_owned).collect()
 }

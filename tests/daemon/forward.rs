@@ -1,16 +1,16 @@
 //! What a replica passes on, to whom, and what it refuses to.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::support::app::{App, Ledger};
+use crate::support::app::App;
 use crate::support::cluster::Cluster;
-use crate::support::daemon::{Daemon, Manage};
+use crate::support::daemon::Manage;
 use crate::support::etcd::Etcd;
 use crate::support::http::{Client, Method, get, request, with};
+use crate::support::ledger::Ledger;
 use crate::support::metrics::Metrics;
 use crate::support::pair::Pair;
 use crate::support::raw::{Origin, Raw};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::app::{App, Ledger};
+use crate::support::app::App;
 use crate::support::http::{Client, Method, request, with};
+use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::raw::{Origin, Raw, header};
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::support::app::{App, Ledger};
+use crate::support::app::App;
 use crate::support::cluster::Cluster;
 use crate::support::daemon::Manage;
 use crate::support::http::{Client, Method, get, post, request, with};
+use crate::support::ledger::Ledger;
 use crate::support::raw::Origin;
 use crate::support::store::{Kind, Store};
 

@@ -8,8 +8,9 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::support::app::{App, Ledger, checksum};
+use crate::support::app::{App, checksum};
 use crate::support::http::{Body, Client, Method, get, request, with};
+use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::raw::{Origin, Raw, header};
 use crate::support::within;

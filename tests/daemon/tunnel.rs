@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::support::app::{App, Ledger};
+use crate::support::app::App;
 use crate::support::cluster::Cluster;
+use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::raw::{Origin, Raw, header};
 use crate::support::store::Kind;

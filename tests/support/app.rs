@@ -1,14 +1,13 @@
-//! APP: the toy service behind a node, one per node, and one ledger of everything that reached any of them.
+//! APP: the toy service behind a node, one per node. Each path does one thing that a test needs; any other path echoes.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, request};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
@@ -22,97 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use super::http::Body;
-
-/// By which header a client names its request.
-pub(crate) const REQUEST_ID: &str = "request-id";
-
-/// One request, as it reached an app.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Arrival {
-    pub(crate) id: String,
-    pub(crate) epoch: u64,
-    pub(crate) method: Method,
-    pub(crate) app: String,
-    /// Its epoch was over when it arrived, so the app refused it.
-    pub(crate) refused: bool,
-}
-
-/// What reached all apps, in the order of its arrival.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Book>>);
-
-#[derive(Debug, Default)]
-struct Book {
-    arrivals: Vec<Arrival>,
-    highest_epoch: u64,
-}
-
-impl Ledger {
-    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
-        self.lock().arrivals.clone()
-    }
-
-    /// The store has lost its data: from now on epochs count anew.
-    pub(crate) fn start_over(&self) {
-        self.lock().highest_epoch = 0;
-    }
-
-    /// How many requests with this id were executed.
-    pub(crate) fn count(&self, id: &str) -> usize {
-        self.lock().arrivals.iter().filter(|arrival| arrival.id == id && !arrival.refused).count()
-    }
-
-    /// How many arrived under an epoch that was over.
-    pub(crate) fn refused(&self) -> usize {
-        self.lock().arrivals.iter().filter(|arrival| arrival.refused).count()
-    }
-
-    /// The epochs that served, in the order in which they first did.
-    pub(crate) fn epochs(&self) -> Vec<u64> {
-        let mut epochs = Vec::new();
-        for Arrival { epoch, .. } in self.lock().arrivals.iter() {
-            if !epochs.contains(epoch) {
-                epochs.push(*epoch);
-            }
-        }
-        epochs
-    }
-
-    /// # Panics
-    /// When a POST was executed twice, or anything arrived without an epoch or under one lower than one already seen.
-    pub(crate) fn assert_in_order(&self) {
-        assert_eq!(self.refused(), 0, "arrivals under an epoch that was over");
-        self.assert_executed_once();
-    }
-
-    /// # Panics
-    /// When a POST was executed twice, or anything arrived without an epoch.
-    pub(crate) fn assert_executed_once(&self) {
-        let mut executed = HashMap::new();
-        for (at, arrival) in self.lock().arrivals.iter().enumerate().filter(|(_, arrival)| !arrival.refused) {
-            assert!(arrival.epoch > 0, "arrival {at} carries no epoch: {arrival:?}");
-            if arrival.method == Method::POST
-                && let Some(first) = executed.insert(arrival.id.clone(), at)
-            {
-                panic!("{arrival:?} was executed twice: arrivals {first} and {at}");
-            }
-        }
-    }
-
-    /// Enters an arrival; false when its epoch is over.
-    fn enter(&self, mut arrival: Arrival) -> bool {
-        let mut book = self.lock();
-        arrival.refused = arrival.epoch < book.highest_epoch;
-        book.highest_epoch = book.highest_epoch.max(arrival.epoch);
-        let admitted = !arrival.refused;
-        book.arrivals.push(arrival);
-        admitted
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap()
-    }
-}
+use super::ledger::{Arrival, Ledger, REQUEST_ID};
 
 /// One copy of the app, until it is dropped.
 #[derive(Debug)]
@@ -263,7 +172,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
 /// Switches protocols and then plays what the query asks for: `first=TEXT` sends that and ends the sending side before
 /// anything is read; `after=N` sends N bytes once the client has ended its own; otherwise it echoes until that end.
 fn hijack(state: &Arc<State>, mut head: request::Parts, body: Incoming) -> Response<Body> {
-    let upgraded = hyper::upgrade::on(&mut Request::from_parts(head.clone(), ()));
+    let upgraded = hyper::upgrade::on(Request::from_parts(head.clone(), ()));
     let (first, after, delay) = (named(&head, "first"), query(&head, "after"), query(&head, "delay"));
     let token = head.headers.remove(header::UPGRADE).unwrap_or(HeaderValue::from_static("tcp"));
     let tunnels = Arc::clone(state);

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::app::{App, Ledger};
+use super::app::App;
 use super::daemon::{Daemon, Info, Manage};
 use super::http::{Broken, Method};
+use super::ledger::Ledger;
 use super::load::{End, Outcome};
 use super::one::One;
 use super::store::{Kind, Store};
@@ -21,10 +22,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Daemon>,
-    pub(crate) apps: Vec<App>,
+    _apps: Vec<App>,
     pub(crate) ledger: Ledger,
     pub(crate) store: Store,
-    pub(crate) ttl: Duration,
     _folder: TempDir,
 }
 
@@ -46,7 +46,7 @@ impl Cluster {
             nodes.push(manage.with(arguments.iter().copied()).spawn());
             apps.push(app);
         }
-        let cluster = Self { nodes, apps, ledger, store, ttl, _folder: folder };
+        let cluster = Self { nodes, _apps: apps, ledger, store, _folder: folder };
         cluster.settled(NODES, ttl * 3 + Duration::from_secs(10)).await;
         cluster
     }

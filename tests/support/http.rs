@@ -100,13 +100,13 @@ impl Client {
         let (response, sender) = self.head(request).await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(|_| Broken::Cut)?;
-        self.idle.lock().unwrap().push(sender);
+        self.idle.lock().expect("no panic under this lock").push(sender);
         let trailers = body.trailers().cloned();
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes(), trailers })
     }
 
     async fn head(&self, mut request: Request<Body>) -> Result<(Response<Incoming>, SendRequest<Body>), Broken> {
-        let host = self.address.to_string().parse().unwrap();
+        let host = self.address.to_string().parse().expect("an address is a header value");
         request.headers_mut().entry(header::HOST).or_insert(host);
         loop {
             let mut sender = match self.take_idle() {
@@ -122,7 +122,7 @@ impl Client {
     }
 
     fn take_idle(&self) -> Option<SendRequest<Body>> {
-        let mut idle = self.idle.lock().unwrap();
+        let mut idle = self.idle.lock().expect("no panic under this lock");
         std::iter::from_fn(|| idle.pop()).find(|sender| !sender.is_closed())
     }
 

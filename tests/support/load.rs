@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::app::REQUEST_ID;
 use super::http::{Broken, Client, Method, PATIENCE, request, with};
+use super::ledger::REQUEST_ID;
 use super::wait_for;
 
 /// From one request through a node to the next one through it.
@@ -81,7 +81,7 @@ impl Load {
 
     /// How many requests have been answered so far.
     pub(crate) fn answered(&self) -> usize {
-        self.outcomes.lock().unwrap().iter().filter(|outcome| outcome.is_answered()).count()
+        self.outcomes.lock().expect("no panic under this lock").iter().filter(|outcome| outcome.is_answered()).count()
     }
 
     /// Waits until `more` more requests have been answered.
@@ -100,7 +100,7 @@ impl Load {
         while let Some(ended) = self.sending.join_next().await {
             ended.expect("the load ran to its end");
         }
-        std::mem::take(&mut self.outcomes.lock().unwrap())
+        std::mem::take(&mut self.outcomes.lock().expect("no panic under this lock"))
     }
 }
 
@@ -118,7 +118,7 @@ async fn send(number: usize, node: SocketAddr, work: u64, outcomes: Arc<Mutex<Ve
         let (client, outcomes) = (Arc::clone(&client), Arc::clone(&outcomes));
         running.spawn(async move {
             let outcome = one(&client, node, method, format!("{number}-{count}"), work).await;
-            outcomes.lock().unwrap().push(outcome);
+            outcomes.lock().expect("no panic under this lock").push(outcome);
         });
         while running.try_join_next().is_some() {}
     }

@@ -8,6 +8,7 @@ pub(crate) mod cluster;
 pub(crate) mod daemon;
 pub(crate) mod etcd;
 pub(crate) mod http;
+pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod metrics;
 pub(crate) mod one;

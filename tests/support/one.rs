@@ -53,7 +53,7 @@ impl One {
 
     /// All tenures seen so far, in the order of their beginning.
     pub(crate) fn tenures(&self) -> Vec<Tenure> {
-        let mut tenures = self.tenures.lock().unwrap().clone();
+        let mut tenures = self.tenures.lock().expect("no panic under this lock").clone();
         tenures.sort_by_key(|tenure| tenure.from);
         tenures
     }
@@ -82,7 +82,7 @@ async fn ask(node: SocketAddr, tenures: Arc<Mutex<Vec<Tenure>>>) {
             let (info, received) = (answer.json(), Instant::now());
             if info["Role"] == "primary" {
                 let epoch = info["Epoch"].as_u64().expect("a number as Epoch");
-                enter(&mut tenures.lock().unwrap(), Tenure { node, epoch, from: received, until: sent });
+                enter(&mut tenures.lock().expect("no panic under this lock"), Tenure { node, epoch, from: received, until: sent });
             }
         }
         sleep(ASK_EVERY).await;

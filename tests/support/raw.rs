@@ -86,13 +86,8 @@ impl Raw {
 
     /// Whether more came; false at the end of the other side's direction.
     async fn more(&mut self, awaited: &str) -> bool {
-        let mut buffer = [0; 16 * 1024];
-        match tokio::time::timeout(PATIENCE, self.stream.read(&mut buffer)).await {
-            Ok(Ok(0)) => false,
-            Ok(Ok(read)) => {
-                self.unread.extend_from_slice(&buffer[..read]);
-                true
-            }
+        match tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.unread)).await {
+            Ok(Ok(read)) => read > 0,
             Ok(Err(error)) => panic!("reading up to {awaited:?}: {error}, after {:?}", lossy(&self.unread)),
             Err(_) => panic!("nothing for {PATIENCE:?} on the way to {awaited:?}, after {:?}", lossy(&self.unread)),
         }
