@@ -5,7 +5,6 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::cluster::Cluster;
-use crate::support::http::Method;
 use crate::support::load::{Load, Outcome};
 use crate::support::store::Kind;
 
@@ -54,7 +53,7 @@ async fn killed(kind: Kind) {
     let outcomes = load.stop().await;
     let survivors = cluster.others(primary).map(|node| cluster.nodes[node].address());
     for outcome in outcomes.iter().filter(|outcome| survivors.contains(&outcome.through)) {
-        assert_survived(outcome);
+        outcome.assert_survived();
     }
     assert!(outcomes.iter().any(Outcome::is_refused), "clients of the dead node's own port are refused");
     cluster.assert_told_the_truth(&outcomes);
@@ -82,15 +81,10 @@ async fn frozen(kind: Kind) {
     let outcomes = load.stop().await;
     for outcome in &outcomes {
         // Through every node: the frozen one answers what it had accepted, by way of the new primary.
-        assert_survived(outcome);
+        outcome.assert_survived();
     }
     cluster.assert_told_the_truth(&outcomes);
     cluster.ledger.assert_in_order();
     one.assert_never_two();
     cluster.balances().await;
-}
-
-fn assert_survived(outcome: &Outcome) {
-    let unclear = outcome.method == Method::POST && outcome.is_maybe_executed();
-    assert!(outcome.is_answered() || unclear, "failed: {outcome:?}");
 }

@@ -50,6 +50,13 @@ impl Outcome {
         assert!(self.is_answered(), "failed: {self:?}");
     }
 
+    /// # Panics
+    /// When it is neither an answer of the app nor a POST whose client was told that it cannot know.
+    pub(crate) fn assert_survived(&self) {
+        let unclear = self.method == Method::POST && self.is_maybe_executed();
+        assert!(self.is_answered() || unclear, "failed: {self:?}");
+    }
+
     pub(crate) fn is_refused(&self) -> bool {
         self.end == End::Broken(Broken::Refused)
     }
