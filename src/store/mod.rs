@@ -5,14 +5,18 @@
 
 mod contract;
 mod election;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod memory;
 mod options;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod url;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::{Address, Node};
+use crate::node::Node;
 
 pub use contract::{Attempt, Cause, Epoch, Leader, Lease, Lock, Renewal, StoreError};
 pub use election::{Election, NameError};
@@ -62,7 +66,7 @@ impl StoreUrl {
         self.check_ttl(config.ttl)?;
         match &self.place {
             Place::Etcd(endpoints) => open_etcd(endpoints, options, config),
-            Place::Sqlite(path) => open_sqlite(path, config),
+            Place::Sqlite(path) => open_sqlite(path, &config),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
         }
     }
@@ -77,12 +81,20 @@ fn has_driver(scheme: Scheme) -> bool {
     }
 }
 
-/// Until the driver is here.
-fn open_etcd(endpoints: &[Address], _: &StoreOptions, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(format!("no driver yet for {endpoints:?}, {config:?}")))
+#[cfg(feature = "etcd")]
+use etcd::open as open_etcd;
+
+/// Never called: without the driver there is no URL that leads here.
+#[cfg(not(feature = "etcd"))]
+fn open_etcd(_: &[crate::node::Address], _: &StoreOptions, _: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(UrlError::NotBuilt("etcd").to_string()))
 }
 
-/// Until the driver is here.
-fn open_sqlite(path: &std::path::Path, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(format!("no driver yet for {path:?}, {config:?}")))
+#[cfg(feature = "sqlite")]
+use sqlite::open as open_sqlite;
+
+/// Never called: without the driver there is no URL that leads here.
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_: &std::path::Path, _: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(UrlError::NotBuilt("sqlite").to_string()))
 }

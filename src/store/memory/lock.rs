@@ -134,9 +134,7 @@ impl Lock for MemoryLock {
                     return Err(StoreError::unavailable("watch", "connection refused"));
                 }
                 let now = Instant::now();
-                // A foreign record names nobody; the next call says what it is.
-                let leader = state.table.leader(now).unwrap_or_default();
-                if reach == Reach::Open && (leader.as_ref() != seen || early.is_some_and(|early| early <= now)) {
+                if reach == Reach::Open && (state.table.leader(now)?.as_ref() != seen || early.is_some_and(|early| early <= now)) {
                     return Ok(());
                 }
                 state.next_event().into_iter().chain(early).filter(|event| *event > now).min()

@@ -196,3 +196,6 @@ impl State {
         self.links.get(&client).cloned().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

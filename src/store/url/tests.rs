@@ -103,7 +103,9 @@ fn a_store_takes_its_own_options_only() {
     for (url, given, words) in [
         ("etcd://h", &["username=u"][..], "needs `password-file`"),
         ("etcd://h", &["password-file=/p"], "needs `username`"),
-        ("etcd://h", &["cacert=/c"], "not in this version"),
+        ("etcd://h", &["cert=/c"], "needs `key`"),
+        ("etcd://h", &["key=/k"], "needs `cert`"),
+        ("etcd://h", &["cert=/c", "key=/k"], "needs `cacert`"),
         ("etcd://h", &["token-file=/t"], "takes no option `token-file`"),
         ("sqlite:///x.db", &["username=u"], "takes no option `username`"),
         ("memory:", &["cacert=/c"], "takes no option `cacert`"),
@@ -112,8 +114,8 @@ fn a_store_takes_its_own_options_only() {
         let error = parse(url).check_options(&options).unwrap_err().to_string();
         assert!(error.contains(words), "{url} {given:?}: {error}");
     }
-    let both = ["username=u", "password-file=/p"].map(|text| text.parse::<StoreOption>().unwrap());
-    parse("etcd://h").check_options(&StoreOptions::new(both).unwrap()).unwrap();
+    let all = ["username=u", "password-file=/p", "cacert=/a", "cert=/c", "key=/k"].map(|text| text.parse::<StoreOption>().unwrap());
+    parse("etcd://h").check_options(&StoreOptions::new(all).unwrap()).unwrap();
 }
 
 #[test]
