@@ -12,6 +12,7 @@ mod expect;
 mod forward;
 mod headers;
 mod outage;
+mod partition;
 mod planned;
 mod start;
 mod stream;

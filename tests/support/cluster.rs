@@ -7,12 +7,14 @@ use tempfile::TempDir;
 
 use super::app::App;
 use super::daemon::{Daemon, Info, Manage};
+use super::etcd::Etcd;
 use super::http::{Broken, Method};
 use super::ledger::Ledger;
 use super::load::{End, Outcome};
 use super::one::One;
 use super::store::{Kind, Store};
 use super::wait_for;
+use super::wire::Wire;
 
 const NODES: usize = 3;
 /// How long something may take that should take no time.
@@ -38,11 +40,25 @@ impl Cluster {
     pub(crate) async fn start_with(kind: Kind, ttl: Duration, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::start(kind, folder.path()).await;
+        let urls = [store.url(), store.url(), store.url()];
+        Self::launch(store, folder, urls, ttl, arguments).await
+    }
+
+    /// The same on etcd, where each node reaches it over a wire of its own.
+    pub(crate) async fn start_wired(ttl: Duration, arguments: &[&str]) -> (Self, [Wire; NODES]) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let etcd = Etcd::start().await;
+        let wires = [Wire::to(etcd.address()).await, Wire::to(etcd.address()).await, Wire::to(etcd.address()).await];
+        let urls = wires.each_ref().map(|wire| format!("etcd://{}", wire.address()));
+        (Self::launch(Store::Etcd(etcd), folder, urls, ttl, arguments).await, wires)
+    }
+
+    async fn launch(store: Store, folder: TempDir, urls: [String; NODES], ttl: Duration, arguments: &[&str]) -> Self {
         let ledger = Ledger::default();
         let (mut nodes, mut apps) = (Vec::new(), Vec::new());
-        for name in ["a", "b", "c"] {
+        for (name, url) in ["a", "b", "c"].into_iter().zip(urls) {
             let app = App::start(name, &ledger).await;
-            let manage = Manage::new(name, folder.path()).replicated(&store.url(), ttl).upstream(app.address());
+            let manage = Manage::new(name, folder.path()).replicated(&url, ttl).upstream(app.address());
             nodes.push(manage.with(arguments.iter().copied()).spawn());
             apps.push(app);
         }

@@ -36,6 +36,11 @@ impl Etcd {
         format!("etcd://{}", self.client)
     }
 
+    /// Where clients reach it.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.client
+    }
+
     /// Ends the server as a crash does.
     pub(crate) async fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -16,6 +16,7 @@ pub(crate) mod pair;
 pub(crate) mod port;
 pub(crate) mod raw;
 pub(crate) mod store;
+pub(crate) mod wire;
 
 use std::fmt::Debug;
 use std::time::Duration;
