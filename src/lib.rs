@@ -11,6 +11,7 @@ pub mod cli;
 pub mod clock;
 pub mod cluster;
 pub mod config;
+pub mod demo;
 pub mod machine;
 pub mod node;
 pub mod replication;
