@@ -1,1 +1,148 @@
-//! To be written.
+//! Answers HTTP: local routes by itself, everything else from its app as primary or through the leader as replica.
+//!
+//! The data plane is one single-threaded runtime per worker. Each worker has its own listener, its own upstream
+//! connections and its own counters; on the path of a request the workers share nothing but the role cell. Which handler
+//! serves a request, [`primary`] or [`replica`], is read from that cell once per request; while there is neither, the
+//! request waits in the [`hold`].
+//!
+//! This room reads roles and never changes one: a header of a request can only get that request refused.
+
+mod admin;
+mod body;
+pub mod client;
+mod dispatch;
+pub mod error;
+mod forward;
+mod headers;
+mod hold;
+mod info;
+mod io;
+pub mod ledger;
+pub mod listener;
+mod local;
+mod metrics;
+mod pool;
+mod primary;
+mod replica;
+mod route;
+mod server;
+mod status;
+mod upgrade;
+mod verb;
+mod worker;
+
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Response};
+use ipnet::IpNet;
+
+use crate::cluster::Upstream;
+use crate::node::Node;
+use crate::replication::RoleWatch;
+
+pub use admin::{Token, TokenError};
+pub use error::{Failure, Reason, Verdict};
+pub use ledger::{Ledger, Totals};
+pub use listener::{AdminSocket, BindError, Bound, Listen, ListenError, bind, bind_admin};
+pub use local::{Local, LocalConfig};
+pub use route::{LocalRoutes, LocalRoutesError};
+pub use status::{ElectionStatus, Identity, Status};
+pub use worker::Plane;
+
+/// What the data plane is told once, at start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients and other nodes reach this node. At least one.
+    pub listen: Vec<Listen>,
+    /// The app; none answers 503 `no-upstream`. Only the first is used so far.
+    pub upstream: Vec<Upstream>,
+    /// How long a request may wait for a primary, counted from when it first had to.
+    pub hold_timeout: Duration,
+    /// How many requests may wait at once, over all workers.
+    pub hold_requests: usize,
+    /// How many bytes of heads and kept bodies may wait at once, over all workers.
+    pub hold_bytes: usize,
+    /// The election's TTL: what `Retry-After` promises, and the scale of how long a deposed leader is waited for.
+    pub ttl: Duration,
+    /// Data-plane threads.
+    pub workers: NonZeroUsize,
+    /// Whose `X-Forwarded-*` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// What one request may cost.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// Whether what `peer` says about the client it serves is believed.
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(&peer))
+    }
+}
+
+/// Limits of a single request or connection; the same on every hop.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The longest request head, in bytes, before what a replica adds to it.
+    pub head_bytes: usize,
+    /// The most header lines of a request, before what a replica adds to them.
+    pub head_lines: usize,
+    /// How long a client may take to send a head, and how long its connection may idle.
+    pub head_timeout: Duration,
+    /// How long reaching an upstream may take.
+    pub connect_timeout: Duration,
+    /// How long an upstream connection may idle before it is closed rather than used; shorter than the app's own limit.
+    pub idle_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_bytes: 64 * 1024,
+            head_lines: 100,
+            head_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(4),
+        }
+    }
+}
+
+/// What the data plane shares with the rest of the process.
+#[derive(Clone)]
+pub struct Shared {
+    /// Who this node is to the others; a lone primary is nobody to anybody.
+    pub node: Option<Node>,
+    /// The election's name, which a leader must confirm before anything is forwarded to it.
+    pub service: String,
+    /// The role cell.
+    pub roles: RoleWatch,
+    /// What this node answers by itself.
+    pub local: Arc<dyn LocalApi>,
+}
+
+/// What a node answers by itself and never forwards.
+#[async_trait]
+pub trait LocalApi: Send + Sync {
+    /// Whether this node answers the request itself. Asked for every request, so it allocates nothing.
+    fn claims(&self, method: &Method, path: &str) -> bool;
+
+    /// The answer to a request that [`claims`](Self::claims) accepted. Never fails, and bounds every wait itself.
+    async fn answer(&self, request: &Parts, right: Right) -> Response<Bytes>;
+}
+
+/// What the way a request came in entitles it to, before any token is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Right {
+    /// It came to a listener that everybody can reach.
+    None,
+    /// It came to the admin listener.
+    AdminListener,
+}
+
+#[cfg(test)]
+mod tests;

@@ -218,7 +218,7 @@ impl Candidate {
         if tenure.timing().ttl() > self.observer.timing.ttl() {
             warn!(asked = ?self.observer.timing.ttl(), granted = ?tenure.timing().ttl(), "store granted a longer TTL than asked, using it");
         }
-        self.observer.calls.counters().tenure_began();
+        self.observer.calls.counters().tenure_began(tenure.timing().ttl());
         // A store that lost its data counts anew: whoever leads under a greater epoch gets a TTL to notice.
         let mut serve_from = self.observer.belief.doubts(epoch).then(|| sent + tenure.timing().ttl());
         let why = loop {

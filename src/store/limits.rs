@@ -16,9 +16,6 @@ pub enum OptionMismatch {
         /// Which option.
         option: &'static str,
     },
-    /// The option comes with a later version.
-    #[error("store option `{0}` is not in this version: TLS to etcd comes later, leave it out")]
-    NotYet(&'static str),
     /// One of a pair.
     #[error("store option `{given}` needs `{missing}` beside it: add --store-opt {missing}=…")]
     Alone {
@@ -58,19 +55,29 @@ impl StoreUrl {
         let store = self.scheme();
         for key in options.keys() {
             match (self.kind(), key) {
-                (Scheme::Etcd, OptionKey::Username | OptionKey::PasswordFile) => {}
-                (Scheme::Etcd, OptionKey::CaCert | OptionKey::Cert | OptionKey::Key) => return Err(OptionMismatch::NotYet(key.name())),
+                (Scheme::Etcd, OptionKey::Username | OptionKey::PasswordFile | OptionKey::CaCert | OptionKey::Cert | OptionKey::Key) => {}
                 (Scheme::Etcd, OptionKey::TokenFile) | (Scheme::Sqlite | Scheme::Memory, _) => {
                     return Err(OptionMismatch::NotTaken { store, option: key.name() });
                 }
             }
         }
-        match (options.username(), options.password_file()) {
-            (Some(_), None) => Err(OptionMismatch::Alone { given: "username", missing: "password-file" }),
-            (None, Some(_)) => Err(OptionMismatch::Alone { given: "password-file", missing: "username" }),
-            (Some(_), Some(_)) | (None, None) => Ok(()),
+        let given = |key: OptionKey| options.keys().any(|other| other == key);
+        for (key, needed) in Self::BELONG_TOGETHER {
+            if given(key) && !given(needed) {
+                return Err(OptionMismatch::Alone { given: key.name(), missing: needed.name() });
+            }
         }
+        Ok(())
     }
+
+    /// The second of each pair must be there when the first is.
+    const BELONG_TOGETHER: [(OptionKey, OptionKey); 5] = [
+        (OptionKey::Username, OptionKey::PasswordFile),
+        (OptionKey::PasswordFile, OptionKey::Username),
+        (OptionKey::Cert, OptionKey::Key),
+        (OptionKey::Key, OptionKey::Cert),
+        (OptionKey::Cert, OptionKey::CaCert),
+    ];
 
     /// Checks that the store can keep `ttl` as it is, without rounding it in silence.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<(), TtlMismatch> {
@@ -99,7 +106,9 @@ mod tests {
         for (url, given, words) in [
             ("etcd://h", &["username=u"][..], "needs `password-file`"),
             ("etcd://h", &["password-file=/p"], "needs `username`"),
-            ("etcd://h", &["cacert=/c"], "not in this version"),
+            ("etcd://h", &["cert=/c"], "needs `key`"),
+            ("etcd://h", &["key=/k"], "needs `cert`"),
+            ("etcd://h", &["cert=/c", "key=/k"], "needs `cacert`"),
             ("etcd://h", &["token-file=/t"], "takes no option `token-file`"),
             ("sqlite:///x.db", &["username=u"], "takes no option `username`"),
             ("memory:", &["cacert=/c"], "takes no option `cacert`"),
@@ -108,8 +117,8 @@ mod tests {
             let error = parse(url).check_options(&options).unwrap_err().to_string();
             assert!(error.contains(words), "{url} {given:?}: {error}");
         }
-        let both = ["username=u", "password-file=/p"].map(|text| text.parse::<StoreOption>().unwrap());
-        parse("etcd://h").check_options(&StoreOptions::new(both).unwrap()).unwrap();
+        let all = ["username=u", "password-file=/p", "cacert=/a", "cert=/c", "key=/k"].map(|text| text.parse::<StoreOption>().unwrap());
+        parse("etcd://h").check_options(&StoreOptions::new(all).unwrap()).unwrap();
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 mod contract;
 mod election;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod limits;
 mod memory;
 mod options;
@@ -15,7 +17,7 @@ mod url;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::{Address, Node};
+use crate::node::Node;
 
 pub use contract::{Attempt, Cause, Epoch, Leader, Lease, Lock, Renewal, StoreError};
 pub use election::{Election, NameError};
@@ -81,9 +83,13 @@ fn has_driver(scheme: Scheme) -> bool {
     }
 }
 
-/// Until the driver is here.
-fn open_etcd(endpoints: &[Address], _: &StoreOptions, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(format!("no driver yet for {endpoints:?}, {config:?}")))
+#[cfg(feature = "etcd")]
+use etcd::open as open_etcd;
+
+/// Never called: without the driver there is no URL that leads here.
+#[cfg(not(feature = "etcd"))]
+fn open_etcd(_: &[crate::node::Address], _: &StoreOptions, _: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(UrlError::NotBuilt("etcd").to_string()))
 }
 
 #[cfg(feature = "sqlite")]

@@ -118,6 +118,16 @@ impl StoreOptions {
         self.value(OptionKey::PasswordFile).map(Path::new)
     }
 
+    /// The certificates that the store's own is checked against.
+    pub fn cacert(&self) -> Option<&Path> {
+        self.value(OptionKey::CaCert).map(Path::new)
+    }
+
+    /// The certificate that we show the store, and its key.
+    pub fn identity(&self) -> Option<(&Path, &Path)> {
+        self.value(OptionKey::Cert).zip(self.value(OptionKey::Key)).map(|(cert, key)| (Path::new(cert), Path::new(key)))
+    }
+
     pub(super) fn keys(&self) -> impl Iterator<Item = OptionKey> {
         self.given.iter().map(|option| option.key)
     }

@@ -11,18 +11,23 @@ use tokio::time;
 use super::steps::{brief_client, campaign, client, leader, lose, release, win, withdraw};
 use crate::harness::Harness;
 
-/// Polls a call at most `times` times, and drops it where it then stands; a call that only waits is dropped in the end.
-async fn poll_at_most<F: Future>(times: usize, call: F) -> Option<F::Output> {
+/// Polls a call at most `times` times, leaves it alone for a moment in which what it sent may take effect, and drops it
+/// where it then stands; a call that only waits is dropped in the end.
+async fn poll_at_most<F: Future>(times: usize, moment: Duration, call: F) -> Option<F::Output> {
     let mut call = pin!(call);
     let mut left = times;
-    let polled = poll_fn(move |context| {
+    let polled = poll_fn(|context| {
         left -= 1;
         match call.as_mut().poll(context) {
             Poll::Pending if left == 0 => Poll::Ready(None),
             poll => poll.map(Some),
         }
     });
-    time::timeout(Duration::from_millis(30), polled).await.unwrap_or(None)
+    let outcome = time::timeout(Duration::from_millis(30), polled).await.unwrap_or(None);
+    if outcome.is_none() && !moment.is_zero() {
+        time::sleep(moment).await;
+    }
+    outcome
 }
 
 pub(crate) async fn an_attempt_whose_reply_was_lost_is_adopted<S: Harness>(store: &S) {
@@ -40,7 +45,7 @@ pub(crate) async fn an_attempt_whose_reply_was_lost_is_adopted<S: Harness>(store
 async fn written_by_a_dropped_attempt(first: &dyn Lock, second: &dyn Lock) -> Leader {
     let mut times = 1;
     for _ in 0..1_000 {
-        let attempt = poll_at_most(times, first.acquire()).await;
+        let attempt = poll_at_most(times, Duration::from_millis(5), first.acquire()).await;
         match (attempt, leader(second).await) {
             (None, Some(written)) => return written,
             (Some(Ok(Attempt::Held(mut lease))), _) => {
@@ -63,15 +68,15 @@ pub(crate) async fn calls_may_be_dropped_anywhere<S: Harness>(store: &S) {
         for _ in 0..60 {
             let turn = rng.usize(..clients.len());
             let (lock, lease) = (&*clients[turn].1, &mut leases[turn]);
-            let times = rng.usize(1..12);
+            let (times, moment) = (rng.usize(1..12), Duration::from_micros(rng.u64(..3) * 500));
             match (rng.u8(..6), lease.as_deref_mut()) {
-                (0 | 1, Some(lease)) => drop(poll_at_most(times, lease.renew()).await),
-                (2, Some(lease)) => drop(poll_at_most(times, lease.release()).await),
-                (3, _) => drop(poll_at_most(times, lock.withdraw()).await),
-                (4, _) => drop(poll_at_most(times, lock.changed(None)).await),
-                (5, _) => drop(poll_at_most(times, lock.leader()).await),
+                (0 | 1, Some(lease)) => drop(poll_at_most(times, moment, lease.renew()).await),
+                (2, Some(lease)) => drop(poll_at_most(times, moment, lease.release()).await),
+                (3, _) => drop(poll_at_most(times, moment, lock.withdraw()).await),
+                (4, _) => drop(poll_at_most(times, moment, lock.changed(None)).await),
+                (5, _) => drop(poll_at_most(times, moment, lock.leader()).await),
                 _ => {
-                    if let Some(Ok(Attempt::Held(held))) = poll_at_most(times, lock.acquire()).await {
+                    if let Some(Ok(Attempt::Held(held))) = poll_at_most(times, moment, lock.acquire()).await {
                         assert!(held.epoch() >= greatest, "seed {seed}: {} after {greatest}", held.epoch());
                         greatest = held.epoch();
                         *lease = Some(held);

@@ -7,7 +7,7 @@
 
 mod cancel;
 mod record;
-mod steps;
+pub(crate) mod steps;
 mod tenure;
 mod waiting;
 

@@ -1,0 +1,142 @@
+//! The way of a request: answered here, or served as primary, or forwarded as replica, or held until one of them is possible.
+
+use std::rc::Rc;
+
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+
+use crate::api::Right;
+use crate::api::body::{Feed, ResponseBody};
+use crate::api::error::{Failure, Reason};
+use crate::api::forward::{Attempt, Exchange, HiddenEnd, Ticket};
+use crate::api::headers::{self, Hop, REFUSED};
+use crate::api::hold::{self, Cause, Ended};
+use crate::api::ledger::Outcome;
+use crate::api::server::Session;
+use crate::api::{primary, replica};
+use crate::replication::Role;
+
+/// The client is gone, so that its connection is closed without an answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the client is gone")]
+pub(super) struct Gone;
+
+/// Answers one request.
+pub(super) async fn serve(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
+    let core = Rc::clone(&session.core);
+    let mut answer = route(session, request).await?;
+    if core.is_closing() {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(answer)
+}
+
+async fn route(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
+    let core = Rc::clone(&session.core);
+    let ticket = Ticket::new(Rc::clone(&core));
+    let (mut head, body) = request.into_parts();
+    let local = &core.shared.local;
+    if local.claims(&head.method, head.uri.path()) {
+        session.leaves_unread(!body.is_end_stream());
+        let answer = local.answer(&head, Right::None).await;
+        ticket.end(Outcome::Local);
+        return Ok(answer.map(ResponseBody::Whole));
+    }
+    let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
+        Ok(terms) => terms,
+        Err(failure) => {
+            session.leaves_unread(!body.is_end_stream());
+            return Ok(failed(&session, ticket, failure));
+        }
+    };
+    let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
+    let hidden = terms.upgrade.then(|| HiddenEnd::new(Rc::clone(&session.wire)));
+    let exchange =
+        Exchange { session, ticket, head, feed, terms, hidden, deadline: None, held: Default::default(), troubles: 0, maybe_sent: false };
+    pursue(exchange).await
+}
+
+/// Tries a request against the role of the moment until something comes of it.
+async fn pursue(mut exchange: Exchange) -> Result<Response<ResponseBody>, Gone> {
+    let core = exchange.core();
+    loop {
+        // A drain that does not see this request counted is seen by it in the role.
+        exchange.ticket.begin_serving();
+        let role = core.shared.roles.current();
+        if let Some(refusal) = exchange.terms.hop.and_then(|hop| refuse(hop, &role, &exchange)) {
+            return Ok(refused(exchange, refusal));
+        }
+        let attempt = match role {
+            Role::Primary { epoch, .. } => primary::serve(exchange, epoch).await,
+            Role::Replica(leader) => {
+                exchange.ticket.end_serving();
+                replica::forward(exchange, &leader).await
+            }
+            Role::Electing | Role::SteppingDown { .. } => Attempt::Again(exchange, Cause::NoPrimary),
+        };
+        let cause;
+        (exchange, cause) = match attempt {
+            Attempt::Answered(answer) => return Ok(answer),
+            Attempt::Left => return Err(Gone),
+            Attempt::Failed(exchange, failure) => return Ok(give_up(exchange, failure)),
+            Attempt::Again(exchange, cause) => (exchange, cause),
+        };
+        exchange.ticket.end_serving();
+        if exchange.terms.hop.is_some() {
+            // Where a forwarded request waits is its sender's choice.
+            continue;
+        }
+        match hold::wait(&mut exchange, &cause).await {
+            Ok(()) => exchange.troubles += 1,
+            Err(Ended::Left) => return Err(Gone),
+            Err(Ended::Failed(failure)) => return Ok(give_up(exchange, failure)),
+        }
+    }
+}
+
+/// Why a request that another node forwarded must not be served here.
+fn refuse(hop: Hop, role: &Role, exchange: &Exchange) -> Option<Failure> {
+    if hop.sender == exchange.session.core.boot {
+        return Some(Failure::not_sent(Reason::Loop, "the request has come round to the node that forwarded it"));
+    }
+    match role {
+        Role::Primary { epoch, .. } if *epoch >= hop.epoch => None,
+        Role::Primary { epoch, .. } => {
+            let message = format!("this node's tenure {epoch} is over: a later one, {}, has begun", hop.epoch);
+            Some(exchange.fail(Reason::Superseded, message))
+        }
+        Role::Electing | Role::Replica(_) | Role::SteppingDown { .. } => {
+            Some(exchange.fail(Reason::Superseded, format!("this node is {}, not the primary", role.name())))
+        }
+    }
+}
+
+/// Tells the node that forwarded a request to keep it, without having read any of its body.
+fn refused(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
+    let reason = failure.reason;
+    let mut answer = give_up(exchange, failure);
+    if reason == Reason::Superseded {
+        answer.headers_mut().insert(REFUSED, HeaderValue::from_static(Reason::Superseded.as_str()));
+    }
+    answer
+}
+
+fn give_up(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
+    exchange.session.leaves_unread(exchange.feed.as_ref().is_some_and(|feed| feed.is_unfinished()));
+    failed(&exchange.session, exchange.ticket, failure)
+}
+
+fn failed(session: &Session, ticket: Ticket, failure: Failure) -> Response<ResponseBody> {
+    let core = &session.core;
+    ticket.end(Outcome::Failed(failure.reason));
+    let role = core.shared.roles.current();
+    let (primary, epoch) = match &role {
+        Role::Replica(leader) => (Some(&leader.address), Some(leader.epoch)),
+        Role::Primary { epoch, .. } | Role::SteppingDown { epoch, .. } => {
+            (core.shared.node.as_ref().map(|node| &node.address), Some(*epoch))
+        }
+        Role::Electing => (None, None),
+    };
+    failure.into_response(primary, epoch, core.config.ttl).map(ResponseBody::Whole)
+}

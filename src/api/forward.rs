@@ -1,0 +1,262 @@
+//! What serving as primary and forwarding as replica have in common: a request on its way, and its answer on the way back.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::api::body::{Feed, RequestBody, ResponseBody};
+use crate::api::error::{Failure, Reason, Verdict};
+use crate::api::headers::{self, Origin, Terms};
+use crate::api::hold::Cause;
+use crate::api::io::Wire;
+use crate::api::ledger::Outcome;
+use crate::api::pool::Lease;
+use crate::api::server::Session;
+use crate::api::upgrade::Tunnel;
+use crate::api::worker::Core;
+
+/// A request of a client, from its head to its outcome.
+pub(super) struct Exchange {
+    pub(super) session: Rc<Session>,
+    pub(super) ticket: Ticket,
+    pub(super) head: Parts,
+    pub(super) feed: Option<Rc<Feed>>,
+    pub(super) terms: Terms,
+    pub(super) hidden: Option<HiddenEnd>,
+    /// When the request is given up, once it had to wait.
+    pub(super) deadline: Option<Instant>,
+    /// How long it has waited.
+    pub(super) held: Duration,
+    /// How often it met trouble on its way.
+    pub(super) troubles: u32,
+    /// An attempt may have reached the app.
+    pub(super) maybe_sent: bool,
+}
+
+/// What came of handing a request to an upstream.
+pub(super) enum Attempt {
+    /// The answer, ready for the client.
+    Answered(Response<ResponseBody>),
+    /// An error of our own.
+    Failed(Exchange, Failure),
+    /// Nothing came of it, and it may be tried again.
+    Again(Exchange, Cause),
+    /// The client is gone, and with it the request.
+    Left,
+}
+
+impl Exchange {
+    pub(super) fn core(&self) -> Rc<Core> {
+        Rc::clone(&self.session.core)
+    }
+
+    /// The request for one attempt. With `again`, enough is kept to make another one, if the body is short enough.
+    /// `None` when the body's beginning is gone.
+    pub(super) fn next_request(&mut self, again: bool) -> Option<Request<RequestBody>> {
+        let body = match &self.feed {
+            None => RequestBody::Empty,
+            Some(feed) => feed.next_turn(again)?,
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = self.head.method.clone();
+        *request.uri_mut() = self.head.uri.clone();
+        // The case of names is all that hyper leaves here; a second attempt does without it.
+        *request.extensions_mut() = std::mem::take(&mut self.head.extensions);
+        *request.headers_mut() = if again { self.head.headers.clone() } else { std::mem::take(&mut self.head.headers) };
+        if let Some(go_ahead) = self.feed.as_ref().and_then(|feed| feed.go_ahead()) {
+            hyper::ext::on_informational(&mut request, move |informational| {
+                if informational.status() == StatusCode::CONTINUE {
+                    go_ahead.give();
+                }
+            });
+        }
+        Some(request)
+    }
+
+    /// Takes back a request that was not sent.
+    pub(super) fn put_back(&mut self, request: Request<RequestBody>) {
+        let (head, _body) = request.into_parts();
+        self.head.headers = head.headers;
+        self.head.extensions = head.extensions;
+    }
+
+    /// Whether another attempt could send the request as it came.
+    pub(super) fn is_whole(&self) -> bool {
+        self.feed.as_ref().is_none_or(|feed| feed.is_whole())
+    }
+
+    /// Whether the client broke off its request.
+    pub(super) fn is_broken_off(&self) -> bool {
+        self.feed.as_ref().is_some_and(|feed| feed.is_broken())
+    }
+
+    /// An error of our own, with the verdict on everything that was tried.
+    pub(super) fn fail(&self, reason: Reason, message: impl Into<String>) -> Failure {
+        let verdict = if self.maybe_sent { Verdict::MaybeExecuted } else { Verdict::NotSent };
+        Failure { reason, verdict, message: message.into() }
+    }
+
+    /// Turns an upstream's answer into ours. `sign` adds what is said in our name.
+    pub(super) async fn answer(
+        self,
+        answer: Response<Incoming>,
+        lease: Lease,
+        origin: Origin,
+        sign: impl FnOnce(&mut HeaderMap),
+    ) -> Attempt {
+        let (mut head, body) = answer.into_parts();
+        let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
+        if switches && !self.terms.upgrade {
+            let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app switched protocols though nobody asked it to");
+            return Attempt::Failed(self, failure);
+        }
+        headers::relay(head.status, &mut head.headers, origin);
+        sign(&mut head.headers);
+        if !self.held.is_zero() {
+            headers::add_held(&mut head.headers, self.held);
+        }
+        head.version = Version::HTTP_11;
+        let body = if switches {
+            let Some((upstream, early, cut)) = lease.into_tunnel().await else {
+                let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app's connection broke at its switch of protocols");
+                return Attempt::Failed(self, failure);
+            };
+            let tunnel = Tunnel { upstream, early, cut, ticket: self.ticket, hidden: self.hidden };
+            self.session.begin_tunnel(tunnel);
+            ResponseBody::empty()
+        } else {
+            let tail = Tail { session: self.session, ticket: self.ticket, lease, feed: self.feed, _hidden: self.hidden };
+            stream(&head.headers, body, tail)
+        };
+        Attempt::Answered(Response::from_parts(head, body))
+    }
+}
+
+fn stream(headers: &HeaderMap, body: Incoming, tail: Tail) -> ResponseBody {
+    if !http_body::Body::is_end_stream(&body) {
+        return ResponseBody::Stream(body, Some(tail));
+    }
+    tail.finish();
+    let stated = headers.get(http::header::CONTENT_LENGTH);
+    match stated.and_then(|length| length.to_str().ok()?.parse().ok()) {
+        Some(length) => ResponseBody::Bodiless(length),
+        None => ResponseBody::empty(),
+    }
+}
+
+/// What is settled when an answer ends. Dropped before that, it counts the client as gone and closes the upstream's
+/// connection, so that the app learns of it at once (B99).
+pub(super) struct Tail {
+    session: Rc<Session>,
+    ticket: Ticket,
+    lease: Lease,
+    feed: Option<Rc<Feed>>,
+    _hidden: Option<HiddenEnd>,
+}
+
+impl Tail {
+    /// The answer was read to its end.
+    pub(super) fn finish(self) {
+        if let Some(feed) = &self.feed {
+            self.session.leaves_unread(feed.is_unfinished());
+            if feed.is_awaited() {
+                // Refused before the client sent its body: nobody will ever ask for it.
+                feed.revoke();
+            }
+        }
+        self.lease.give_back();
+        self.ticket.end(Outcome::Answered);
+    }
+
+    /// The upstream broke off its answer.
+    pub(super) fn cut(self, error: &hyper::Error) {
+        debug!(%error, "an answer broke off");
+        let client_left = self.feed.as_ref().is_some_and(|feed| feed.is_broken());
+        self.ticket.end(if client_left { Outcome::Left } else { Outcome::Cut });
+    }
+}
+
+/// Hides from the library that a client stopped sending, as long as this lives.
+pub(super) struct HiddenEnd(Rc<Wire>);
+
+impl HiddenEnd {
+    pub(super) fn new(wire: Rc<Wire>) -> Self {
+        wire.hide_end(true);
+        Self(wire)
+    }
+}
+
+impl Drop for HiddenEnd {
+    fn drop(&mut self) {
+        self.0.hide_end(false);
+    }
+}
+
+/// Counts one request: accepted when made, ended exactly once. Dropped without an outcome, its client has left, or its
+/// worker cut it off at the end of its time.
+pub(super) struct Ticket {
+    core: Rc<Core>,
+    serving: bool,
+    held_since: Option<Instant>,
+    ended: bool,
+}
+
+impl Ticket {
+    pub(super) fn new(core: Rc<Core>) -> Self {
+        core.sheet.accept();
+        Self { core, serving: false, held_since: None, ended: false }
+    }
+
+    /// To be called before the role is read that lets the primary handler serve.
+    pub(super) fn begin_serving(&mut self) {
+        if !self.serving {
+            self.serving = true;
+            self.core.sheet.begin_serving();
+        }
+    }
+
+    pub(super) fn end_serving(&mut self) {
+        if std::mem::take(&mut self.serving) {
+            self.core.sheet.end_serving();
+        }
+    }
+
+    pub(super) fn hold(&mut self) {
+        if self.held_since.is_none() {
+            self.held_since = Some(Instant::now());
+            self.core.sheet.hold();
+        }
+    }
+
+    /// Ends a wait, and tells how long it was.
+    pub(super) fn resume(&mut self) -> Duration {
+        let Some(since) = self.held_since.take() else { return Duration::ZERO };
+        let waited = since.elapsed();
+        self.core.sheet.resume(waited);
+        waited
+    }
+
+    pub(super) fn end(mut self, outcome: Outcome) {
+        self.settle(outcome);
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.resume();
+            self.core.sheet.end(outcome);
+            self.end_serving();
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let outcome = if self.core.is_cutting() { Outcome::Cut } else { Outcome::Left };
+        self.settle(outcome);
+    }
+}

@@ -1,0 +1,327 @@
+//! What a proxy owes to the heads it passes on: RFC 9110 §7.6, and the `Bellwether-*` fields of our own.
+//!
+//! Every other field is passed on as it came, in its order, with its case and its duplicates. Where nothing has to go,
+//! nothing is moved: the field map is rebuilt only when a field in it is for this hop alone.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::request::Parts;
+use http::uri::Uri;
+use http::{HeaderMap, Method, StatusCode, Version};
+
+use crate::api::error::{Failure, Reason};
+use crate::api::{Config, Limits};
+use crate::node::BootId;
+use crate::store::Epoch;
+
+/// The fencing token, on requests to the app and on every forwarded answer.
+pub(super) const EPOCH: HeaderName = HeaderName::from_static("bellwether-epoch");
+/// Who forwarded a request, and under which epoch; see [`Hop`].
+pub(super) const HOP: HeaderName = HeaderName::from_static("bellwether-hop");
+/// Tells a replica that its leader refused the request before its app could see it. Never reaches a client.
+pub(super) const REFUSED: HeaderName = HeaderName::from_static("bellwether-refused");
+/// Says that a request is worth sending again when its exchange broke.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// What a replica tells the node it forwards to: `BOOT-ID;epoch=N`, the sender in 16 hexadecimal digits and the epoch
+/// it believes in decimal. Anything else in the field is dropped, as it can only come from a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Hop {
+    pub(super) sender: BootId,
+    pub(super) epoch: Epoch,
+}
+
+impl Hop {
+    pub(super) fn to_value(self) -> HeaderValue {
+        HeaderValue::from_str(&self.to_string()).expect("digits are visible ASCII")
+    }
+
+    fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(HOP).iter();
+        let (value, another) = (values.next()?, values.next());
+        if another.is_some() { None } else { value.to_str().ok()?.parse().ok() }
+    }
+}
+
+impl fmt::Display for Hop {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{};epoch={}", self.sender, self.epoch)
+    }
+}
+
+impl FromStr for Hop {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (sender, epoch) = text.split_once(";epoch=").ok_or(())?;
+        let hexadecimal = sender.len() == 16 && sender.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let decimal = !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_digit());
+        if !hexadecimal || !decimal {
+            return Err(());
+        }
+        Ok(Self { sender: sender.parse().map_err(|_| ())?, epoch: Epoch(epoch.parse().map_err(|_| ())?) })
+    }
+}
+
+/// Who is at the other end of a client's connection, as the app is told.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// The address for `X-Forwarded-For`; a unix socket has none.
+    address: Option<HeaderValue>,
+    /// Whether the peer's own `X-Forwarded-*` are kept.
+    trusted: bool,
+}
+
+impl Peer {
+    pub(super) fn new(address: Option<std::net::IpAddr>, config: &Config) -> Self {
+        // An IPv4 client of a dual-stack listener is known by its IPv4 address.
+        let address = address.map(|ip| ip.to_canonical());
+        Self {
+            trusted: address.is_some_and(|ip| config.trusts(ip)),
+            address: address.map(|ip| HeaderValue::from_str(&ip.to_string()).expect("an address is visible ASCII")),
+        }
+    }
+}
+
+/// What a request asks of the proxy itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Terms {
+    /// The client wants to leave HTTP for another protocol.
+    pub(super) upgrade: bool,
+    /// The client waits for a 100 before it sends its body.
+    pub(super) expects_continue: bool,
+    /// Another node forwarded the request.
+    pub(super) hop: Option<Hop>,
+    /// A broken exchange may be repeated: the method is safe, or the client said so.
+    pub(super) repeatable: bool,
+    /// How much memory the head takes, roughly.
+    pub(super) bytes: usize,
+}
+
+/// Whether a request, as it came in, asks for another protocol. A client that does may stop sending right after it.
+pub(super) fn wants_upgrade(version: Version, headers: &HeaderMap) -> bool {
+    version == Version::HTTP_11 && headers.contains_key(UPGRADE) && has_token(headers, &CONNECTION, "upgrade")
+}
+
+/// Makes a client's head ready to be forwarded, and tells what the client asked for.
+///
+/// # Errors
+/// A [`Failure`] where the request must not be passed on.
+pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<Terms, Failure> {
+    let found = Found::in_request(&head.headers);
+    let hop = if found.ours { Hop::from_headers(&head.headers) } else { None };
+    if hop.is_none() && (found.bytes + head.uri.path().len() > limits.head_bytes || found.lines > limits.head_lines) {
+        return Err(Failure::not_sent(Reason::TooLarge, "the request head has too many lines or bytes"));
+    }
+    if found.hosts > 1 {
+        return Err(Failure::not_sent(Reason::BadRequest, "the request names more than one Host"));
+    }
+    let upgrade = wants_upgrade(head.version, &head.headers);
+    let trailers = found.hop_by_hop && has_token(&head.headers, &TE, "trailers");
+    if found.hop_by_hop || (found.ours && hop.is_none()) {
+        strip(&mut head.headers, upgrade);
+    } else if found.ours {
+        // Another node adds its field last, so removing it moves no other.
+        head.headers.remove(HOP);
+        if head.headers.keys().any(is_ours) {
+            strip(&mut head.headers, upgrade);
+        }
+    }
+    origin_form(head)?;
+    head.version = Version::HTTP_11;
+    if upgrade {
+        head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    } else if trailers {
+        head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    let repeatable = head.method.is_safe() || head.headers.contains_key(IDEMPOTENCY_KEY);
+    add_forwarded(&mut head.headers, peer);
+    Ok(Terms { upgrade, expects_continue: found.expects_continue, hop, repeatable, bytes: found.bytes + FIXED_BYTES })
+}
+
+/// What a held request takes besides its head: its tasks, its socket buffers, this program's own records.
+const FIXED_BYTES: usize = 1024;
+
+/// What one pass over a head finds.
+struct Found {
+    bytes: usize,
+    lines: usize,
+    hosts: usize,
+    hop_by_hop: bool,
+    ours: bool,
+    expects_continue: bool,
+}
+
+impl Found {
+    fn in_request(headers: &HeaderMap) -> Self {
+        let mut found = Self { bytes: 0, lines: headers.len(), hosts: 0, hop_by_hop: false, ours: false, expects_continue: false };
+        for (name, value) in headers {
+            found.bytes += name.as_str().len() + value.len() + b": \r\n".len();
+            match *name {
+                HOST => found.hosts += 1,
+                CONNECTION | TE | UPGRADE => found.hop_by_hop = true,
+                EXPECT => found.expects_continue |= value.as_bytes().eq_ignore_ascii_case(b"100-continue"),
+                _ if is_ours(name) => found.ours = true,
+                _ => found.hop_by_hop |= is_always_hop_by_hop(name),
+            }
+        }
+        found
+    }
+}
+
+fn is_ours(name: &HeaderName) -> bool {
+    name.as_str().starts_with("bellwether-")
+}
+
+/// Fields that concern one hop even where `Connection` does not name them (RFC 9110 §7.6.1).
+fn is_always_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade")
+}
+
+/// Fields that `Connection` cannot remove: they frame the message or say where it goes.
+fn is_essential(name: &HeaderName) -> bool {
+    matches!(*name, HOST | CONTENT_LENGTH | TRANSFER_ENCODING | TRAILER)
+}
+
+/// Removes what is for this hop alone, and whatever claims to be ours. The rest keeps its order.
+fn strip(headers: &mut HeaderMap, keep_upgrade: bool) {
+    let nominated: Vec<HeaderName> = tokens(headers, &CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
+        .filter(|name| !is_essential(name))
+        .collect();
+    let mut kept = HeaderMap::with_capacity(headers.len() + 8);
+    let mut current = None;
+    for (name, value) in headers.drain() {
+        current = name.or(current);
+        let name = current.as_ref().expect("the first field of a map has its name");
+        let is_kept = if *name == UPGRADE { keep_upgrade } else { !is_always_hop_by_hop(name) && !nominated.contains(name) };
+        if is_kept && !is_ours(name) {
+            kept.append(name.clone(), value);
+        }
+    }
+    *headers = kept;
+}
+
+/// The comma-separated tokens of all lines of a field.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok()).flat_map(|line| line.split(',')).map(str::trim)
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted))
+}
+
+/// Turns `GET http://host/path` into `GET /path` for that host (RFC 9112 §3.2.2). Every other target stays as it is.
+fn origin_form(head: &mut Parts) -> Result<(), Failure> {
+    if head.method == Method::CONNECT {
+        return Err(Failure::not_sent(Reason::BadRequest, "CONNECT is for forward proxies: this node only passes requests on to its app"));
+    }
+    let Some(authority) = head.uri.authority() else { return Ok(()) };
+    let Some(target) = head.uri.path_and_query().filter(|_| head.uri.scheme().is_some()) else {
+        return Err(Failure::not_sent(Reason::BadRequest, "the request target is neither a path nor a URL"));
+    };
+    let host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_user, host)| host);
+    let host = HeaderValue::from_str(host).map_err(|_| Failure::not_sent(Reason::BadRequest, "the request target names no usable host"))?;
+    head.headers.insert(HOST, host);
+    head.uri = Uri::from(target.clone());
+    Ok(())
+}
+
+/// Tells the app who asked (added after stripping, so that no client can have it removed).
+fn add_forwarded(headers: &mut HeaderMap, peer: &Peer) {
+    headers.append(VIA, HeaderValue::from_static("1.1 bellwether"));
+    if peer.trusted {
+        if let Some(address) = &peer.address {
+            headers.append(FORWARDED_FOR, address.clone());
+        }
+    } else {
+        match &peer.address {
+            Some(address) => drop(headers.insert(FORWARDED_FOR, address.clone())),
+            None => drop(headers.remove(FORWARDED_FOR)),
+        }
+    }
+    if !peer.trusted || !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    if !peer.trusted || !headers.contains_key(FORWARDED_HOST) {
+        match headers.get(HOST).cloned() {
+            Some(host) => drop(headers.insert(FORWARDED_HOST, host)),
+            None => drop(headers.remove(FORWARDED_HOST)),
+        }
+    }
+}
+
+/// How long a client is willing to wait: `Prefer: wait=N` (RFC 7240 §4.3).
+pub(super) fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+    tokens(headers, &PREFER)
+        .filter_map(|preference| preference.split(';').next())
+        .filter_map(|preference| preference.split_once('='))
+        .find(|(name, _)| name.trim().eq_ignore_ascii_case("wait"))
+        .and_then(|(_, seconds)| seconds.trim().trim_matches('"').parse().ok())
+        .map(Duration::from_secs)
+}
+
+/// Whom an answer comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// The app, which may say nothing in our name.
+    App,
+    /// The leader, whose `Bellwether-*` are passed on.
+    Leader,
+}
+
+/// Makes an answer's head ready to be passed on. A 101 keeps what it says about the switch.
+pub(super) fn relay(status: StatusCode, headers: &mut HeaderMap, origin: Origin) {
+    let mut hop_by_hop = false;
+    for name in headers.keys() {
+        hop_by_hop |= match *name {
+            CONNECTION | TE | UPGRADE => true,
+            _ if is_ours(name) => origin == Origin::App || *name == REFUSED,
+            _ => is_always_hop_by_hop(name),
+        };
+    }
+    if hop_by_hop {
+        strip_answer(status, headers, origin);
+    }
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // RFC 9112 §6.3: the encoding frames the body, so a length beside it is wrong.
+        headers.remove(CONTENT_LENGTH);
+    }
+}
+
+fn strip_answer(status: StatusCode, headers: &mut HeaderMap, origin: Origin) {
+    let ours: Vec<(HeaderName, HeaderValue)> = match origin {
+        Origin::App => Vec::new(),
+        Origin::Leader => {
+            let passed_on = |name: &HeaderName| is_ours(name) && *name != REFUSED;
+            headers.iter().filter(|(name, _)| passed_on(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+        }
+    };
+    // A 426 names the protocols that would do (RFC 9110 §15.5.22).
+    let names_protocols = matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::UPGRADE_REQUIRED);
+    let keep_upgrade = names_protocols && headers.contains_key(UPGRADE);
+    strip(headers, keep_upgrade);
+    headers.extend(ours.into_iter().map(|(name, value)| (Some(name), value)));
+    if keep_upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    }
+}
+
+/// Says on an answer how long its request was held.
+pub(super) fn add_held(headers: &mut HeaderMap, held: Duration) {
+    let millis = held.as_secs_f64() * 1_000.0;
+    let value = format!("held;dur={millis:.1}");
+    headers.append(SERVER_TIMING, HeaderValue::from_str(&value).expect("a number is visible ASCII"));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+use super::*;
+use http::Request;
+
+fn config(trusted: &str) -> Config {
+    Config {
+        listen: Vec::new(),
+        upstream: Vec::new(),
+        hold_timeout: Duration::from_secs(1),
+        hold_requests: 1,
+        hold_bytes: 1,
+        ttl: Duration::from_secs(1),
+        workers: std::num::NonZeroUsize::MIN,
+        trusted_proxies: trusted.split_terminator(',').map(|network| network.parse().unwrap()).collect(),
+        limits: Limits::default(),
+    }
+}
+
+fn peer(trusted: &str) -> Peer {
+    Peer::new(Some("10.1.2.3".parse().unwrap()), &config(trusted))
+}
+
+fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> Parts {
+    let mut builder = Request::builder().method(method).uri(target);
+    for (name, value) in fields {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(()).unwrap().into_parts().0
+}
+
+fn prepared(mut head: Parts) -> (Parts, Terms) {
+    let terms = prepare(&mut head, &peer(""), &Limits::default()).unwrap();
+    (head, terms)
+}
+
+fn names(headers: &HeaderMap) -> Vec<&str> {
+    headers.keys().map(HeaderName::as_str).collect()
+}
+
+#[test]
+fn fields_that_connection_names_go_and_ours_stay() {
+    // B81: also when a client names the fields that the proxy adds.
+    let fields = [
+        ("host", "a"),
+        ("connection", "close, X-Secret, X-Forwarded-For, Host, Content-Length"),
+        ("x-secret", "1"),
+        ("content-length", "0"),
+        ("x-last", "2"),
+    ];
+    let (head, _) = prepared(head("POST", "/", &fields));
+    assert_eq!(
+        names(&head.headers),
+        ["host", "content-length", "x-last", "via", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]
+    );
+    assert_eq!(head.headers["x-forwarded-for"], "10.1.2.3");
+}
+
+#[test]
+fn an_upgrade_is_known_in_every_spelling() {
+    // B140.
+    for lines in [vec!["keep-alive, Upgrade"], vec!["upgrade"], vec!["keep-alive", "UPGRADE"]] {
+        let mut fields = vec![("host", "a"), ("upgrade", "WebSocket")];
+        fields.extend(lines.iter().map(|line| ("connection", *line)));
+        let (head, terms) = prepared(head("GET", "/", &fields));
+        assert!(terms.upgrade, "{lines:?}");
+        assert_eq!(
+            (&head.headers["connection"], &head.headers["upgrade"]),
+            (&HeaderValue::from_static("Upgrade"), &HeaderValue::from_static("WebSocket"))
+        );
+    }
+    let (head, terms) = prepared(head("GET", "/", &[("host", "a"), ("upgrade", "h2c")]));
+    assert!(!terms.upgrade && !head.headers.contains_key(UPGRADE), "not without Connection: upgrade");
+}
+
+#[test]
+fn settings_of_an_h2c_upgrade_stay_on_this_hop() {
+    // B81: the app must not think that it can switch to HTTP/2 in mid-stream with settings it never saw.
+    let fields = [("host", "a"), ("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AAMAAABk")];
+    let (head, terms) = prepared(head("GET", "/", &fields));
+    assert!(terms.upgrade && !head.headers.contains_key("http2-settings"));
+}
+
+#[test]
+fn of_te_only_trailers_go_on() {
+    let (with, _) = prepared(head("GET", "/", &[("host", "a"), ("te", "gzip;q=0.5, trailers")]));
+    assert_eq!(
+        (&with.headers["te"], &with.headers["connection"]),
+        (&HeaderValue::from_static("trailers"), &HeaderValue::from_static("te"))
+    );
+    let (without, _) = prepared(head("GET", "/", &[("host", "a"), ("te", "gzip")]));
+    assert!(!without.headers.contains_key(TE) && !without.headers.contains_key(CONNECTION));
+}
+
+#[test]
+fn a_client_says_nothing_in_our_name() {
+    let fields = [("host", "a"), ("bellwether-epoch", "9"), ("bellwether-hop", "nonsense"), ("bellwether-anything", "x")];
+    let (head, terms) = prepared(head("GET", "/", &fields));
+    assert_eq!(terms.hop, None);
+    assert!(!head.headers.keys().any(is_ours), "{:?}", head.headers);
+}
+
+#[test]
+fn a_hop_is_read_and_taken_off_without_moving_the_rest() {
+    let fields = [("host", "a"), ("x-b", "1"), ("x-c", "2"), ("bellwether-hop", "00000000000000ff;epoch=12")];
+    let (head, terms) = prepared(head("GET", "/", &fields));
+    assert_eq!(terms.hop.unwrap().to_string(), "00000000000000ff;epoch=12");
+    assert_eq!(names(&head.headers)[..3], ["host", "x-b", "x-c"]);
+    assert!(!head.headers.keys().any(is_ours));
+}
+
+#[test]
+fn only_one_well_formed_hop_is_a_hop() {
+    for text in [
+        "",
+        "ff;epoch=1",
+        "00000000000000ff",
+        "00000000000000ff;epoch=",
+        "00000000000000ff;epoch=-1",
+        "+0000000000000ff;epoch=1",
+        "00000000000000ff;epoch=99999999999999999999",
+    ] {
+        assert!(text.parse::<Hop>().is_err(), "{text}");
+    }
+    let hop = ("bellwether-hop", "00000000000000ff;epoch=12");
+    assert_eq!(prepared(head("GET", "/", &[("host", "a"), hop, hop])).1.hop, None);
+}
+
+#[test]
+fn forwarded_fields_are_kept_only_from_those_who_are_trusted() {
+    let fields = [("host", "inner"), ("x-forwarded-for", "1.1.1.1"), ("x-forwarded-proto", "https"), ("x-forwarded-host", "outer")];
+    let (untrusted, _) = prepared(head("GET", "/", &fields));
+    let shown =
+        |headers: &HeaderMap, name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(shown(&untrusted.headers, "x-forwarded-for"), ["10.1.2.3"]);
+    assert_eq!(shown(&untrusted.headers, "x-forwarded-proto"), ["http"]);
+    assert_eq!(shown(&untrusted.headers, "x-forwarded-host"), ["inner"]);
+
+    let mut trusted = head("GET", "/", &fields);
+    prepare(&mut trusted, &peer("10.0.0.0/8"), &Limits::default()).unwrap();
+    assert_eq!(shown(&trusted.headers, "x-forwarded-for"), ["1.1.1.1", "10.1.2.3"]);
+    assert_eq!(shown(&trusted.headers, "x-forwarded-proto"), ["https"]);
+    assert_eq!(shown(&trusted.headers, "x-forwarded-host"), ["outer"]);
+}
+
+#[test]
+fn an_ipv4_client_of_a_dual_stack_listener_is_known_by_its_ipv4_address() {
+    let peer = Peer::new(Some("::ffff:10.1.2.3".parse().unwrap()), &config("10.0.0.0/8"));
+    assert!(peer.trusted);
+    assert_eq!(peer.address.unwrap(), "10.1.2.3");
+}
+
+#[test]
+fn a_url_as_target_becomes_a_path_for_its_host() {
+    let (absolute, _) = prepared(head("GET", "http://user@other:81//a/%2F?x=&y", &[("host", "a")]));
+    assert_eq!((absolute.uri.to_string().as_str(), &absolute.headers["host"]), ("//a/%2F?x=&y", &HeaderValue::from_static("other:81")));
+    for target in ["/echo?", "/a%2Fb/../c", "//double", "/%E2%9C%93", "/;v=1", "*", "/?", "/a?b?c"] {
+        // B74.
+        assert_eq!(prepared(head("OPTIONS", target, &[("host", "a")])).0.uri.to_string(), target);
+    }
+}
+
+#[test]
+fn what_must_not_be_passed_on_is_refused() {
+    let many: Vec<(String, &str)> = (0..101).map(|index| (format!("x-{index}"), "v")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let long = "x".repeat(65 * 1024);
+    for (head, reason) in [
+        (head("CONNECT", "a:443", &[("host", "a")]), Reason::BadRequest),
+        (head("GET", "a:443", &[("host", "a")]), Reason::BadRequest),
+        (head("GET", "/", &[("host", "a"), ("host", "b")]), Reason::BadRequest),
+        (head("GET", "/", &many), Reason::TooLarge),
+        (head("GET", "/", &[("cookie", &long)]), Reason::TooLarge),
+    ] {
+        let mut head = head;
+        assert_eq!(prepare(&mut head, &peer(""), &Limits::default()).unwrap_err().reason, reason, "{head:?}");
+    }
+}
+
+#[test]
+fn what_a_replica_adds_never_tips_a_request_over_the_limit() {
+    // B97.
+    let mut fields: Vec<(String, String)> = (0..100).map(|index| (format!("x-{index}"), "v".repeat(640))).collect();
+    fields.truncate(99);
+    fields.push(("host".to_owned(), "a".to_owned()));
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let (mut on_replica, _) = prepared(head("GET", "/", &fields));
+    on_replica.headers.insert(HOP, HeaderValue::from_static("00000000000000ff;epoch=1"));
+    assert!(on_replica.headers.len() > Limits::default().head_lines);
+    assert!(prepare(&mut on_replica, &peer(""), &Limits::default()).is_ok());
+}
+
+#[test]
+fn a_wait_is_read_from_any_preference() {
+    for (value, seconds) in
+        [("wait=10", Some(10)), ("respond-async, Wait = \"7\"; x=y", Some(7)), ("respond-async", None), ("wait=-1", None), ("wait", None)]
+    {
+        let head = head("GET", "/", &[("prefer", value)]);
+        assert_eq!(preferred_wait(&head.headers), seconds.map(Duration::from_secs), "{value}");
+    }
+}
+
+#[test]
+fn an_app_says_nothing_in_our_name_and_a_leader_does() {
+    let fields = [("bellwether-epoch", "9"), ("x-a", "1"), ("bellwether-refused", "superseded"), ("keep-alive", "timeout=5"), ("x-b", "2")];
+    let mut from_app = head("GET", "/", &fields).headers;
+    relay(StatusCode::OK, &mut from_app, Origin::App);
+    assert_eq!(names(&from_app), ["x-a", "x-b"]);
+    let mut from_leader = head("GET", "/", &fields).headers;
+    relay(StatusCode::OK, &mut from_leader, Origin::Leader);
+    assert_eq!(names(&from_leader), ["x-a", "x-b", "bellwether-epoch"]);
+}
+
+#[test]
+fn a_length_beside_an_encoding_is_dropped() {
+    let mut headers = head("GET", "/", &[("content-length", "3"), ("transfer-encoding", "chunked")]).headers;
+    relay(StatusCode::OK, &mut headers, Origin::App);
+    assert_eq!(names(&headers), ["transfer-encoding"]);
+}

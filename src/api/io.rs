@@ -1,0 +1,149 @@
+//! Sockets, TCP or unix, as the HTTP library and the tunnels use them.
+//!
+//! A [`Wire`] is a socket that its connection shares with whoever serves a request on it, all on one thread. So the
+//! server can hide that a client has closed its sending side, which a client that asks for an upgrade may do at once
+//! (B86, B132); the hold can ask whether a client is still there; and the pool can ask whether an idle upstream closed.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A stream socket of either kind.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Calls a method of whichever stream a socket is.
+macro_rules! delegate {
+    ($socket:expr, $stream:ident => $call:expr) => {
+        match $socket {
+            Socket::Tcp($stream) => $call,
+            Socket::Unix($stream) => $call,
+        }
+    };
+}
+
+impl Socket {
+    /// What the system has reported about the socket, without asking it.
+    fn readiness(&self) -> io::Result<Ready> {
+        let interest = Interest::READABLE.add(Interest::WRITABLE);
+        delegate!(self, stream => stream.ready(interest).now_or_never()).unwrap_or(Ok(Ready::EMPTY))
+    }
+
+    /// The next byte that could be read, left where it is: `Ok(0)` at the end, `WouldBlock` when there is none yet.
+    fn peek(&self) -> io::Result<usize> {
+        let mut byte = [MaybeUninit::uninit()];
+        delegate!(self, stream => SockRef::from(stream).peek(&mut byte))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        delegate!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        delegate!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        delegate!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}
+
+/// A socket and what its users on one thread know about it.
+#[derive(Debug)]
+pub(super) struct Wire {
+    socket: RefCell<Socket>,
+    end_hidden: Cell<bool>,
+}
+
+impl Wire {
+    pub(super) fn new(socket: Socket) -> Rc<Self> {
+        Rc::new(Self { socket: RefCell::new(socket), end_hidden: Cell::new(false) })
+    }
+
+    /// While hidden, the end of what the peer sends reads as "nothing yet". Whoever unhides it makes sure that somebody
+    /// reads again.
+    pub(super) fn hide_end(&self, hidden: bool) {
+        self.end_hidden.set(hidden);
+    }
+
+    /// Whether the peer can no longer be answered, as far as the system has said. A peer that only closed its sending
+    /// side counts as gone, as everywhere in this proxy, unless its end is hidden.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let Ok(ready) = self.socket.borrow().readiness() else { return true };
+        if self.end_hidden.get() { ready.is_write_closed() } else { ready.is_read_closed() }
+    }
+
+    /// Whether an idle connection was closed, or sent what nobody asked for. Asks the system, so that an end that the
+    /// runtime has not seen yet is noticed.
+    pub(super) fn is_stale(&self) -> bool {
+        !matches!(self.socket.borrow().peek(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// A [`Wire`] to read from and write to.
+#[derive(Clone, Debug)]
+pub(super) struct WireIo(pub(super) Rc<Wire>);
+
+impl WireIo {
+    fn with<T>(&self, call: impl FnOnce(Pin<&mut Socket>) -> T) -> T {
+        call(Pin::new(&mut *self.0.socket.borrow_mut()))
+    }
+}
+
+impl AsyncRead for WireIo {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = self.with(|socket| socket.poll_read(cx, buf));
+        let at_end = matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() == before;
+        if at_end && self.0.end_hidden.get() { Poll::Pending } else { read }
+    }
+}
+
+impl AsyncWrite for WireIo {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.with(|socket| socket.poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.with(|socket| socket.poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|socket| socket.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|socket| socket.poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,308 @@
+//! One worker's connections to one upstream.
+//!
+//! Idle connections are used last in, first out, and only while they are young; the surplus ages and is closed. A
+//! connection that the upstream closed meanwhile never costs a client an error, as long as nothing of its request can
+//! have been processed (B88): the library gives back what it has not sent, and a request that must not be repeated goes
+//! out only on a connection that was used a moment ago and is not closed by the system's account, or on a new one.
+//!
+//! Dialling resolves names each time, tries every address (B78), and is limited in time and in how much of it happens at
+//! once, so that a thousand held requests do not become a thousand connections.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tracing::trace;
+
+use crate::api::Limits;
+use crate::api::body::RequestBody;
+use crate::api::io::{Socket, Wire, WireIo};
+use crate::cluster::Upstream;
+
+/// How many connections one worker may be opening to one upstream at the same time.
+const DIALS: usize = 32;
+/// How long a connection may have been idle to be trusted with a request that must not be repeated.
+const FRESH: Duration = Duration::from_millis(500);
+/// The most header lines of an answer.
+const ANSWER_LINES: usize = 256;
+/// How long an upstream may be silent before its machine is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Connections to one upstream, for as long as one role lasts.
+pub(super) struct Pool {
+    upstream: Upstream,
+    limits: Limits,
+    idle: RefCell<Vec<Idle>>,
+    /// Everything that drives a connection; ends with the pool.
+    connections: RefCell<JoinSet<()>>,
+    dials: Semaphore,
+    retired: Cell<bool>,
+    cut: CancellationToken,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+struct Connection {
+    sender: SendRequest<RequestBody>,
+    wire: Rc<Wire>,
+    /// Comes when the connection stops speaking HTTP: what it had read of the next protocol.
+    leftover: oneshot::Receiver<Bytes>,
+}
+
+/// A connection in the hands of one exchange.
+pub(super) struct Lease {
+    connection: Connection,
+    pool: Rc<Pool>,
+    reused: bool,
+}
+
+/// How an exchange on one connection went.
+pub(super) enum Sent {
+    /// The answer's head came, and its body is on its way over the connection.
+    Answered(Response<Incoming>, Lease),
+    /// Nothing of the request has left this node; here it is again.
+    Unsent(Request<RequestBody>, Unsent),
+    /// The connection broke before an answer.
+    Lost {
+        /// How it broke.
+        error: hyper::Error,
+        /// Whether it had been used before, so that it may just have been at its end.
+        reused: bool,
+    },
+}
+
+/// What a request may be sent on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    /// Should the exchange break, the caller may send the request again.
+    pub(super) repeatable: bool,
+    /// Only a new connection will do.
+    pub(super) fresh: bool,
+}
+
+/// Why a request did not leave.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    /// No connection could be had.
+    Dial(io::Error),
+    /// While one was being opened, the request lost its right to be sent.
+    Forbidden,
+}
+
+/// How many times a request is taken off connections that turned out to be closed, before a new one is opened.
+const STALE_TRIES: usize = 3;
+
+impl Pool {
+    pub(super) fn new(upstream: Upstream, limits: Limits) -> Rc<Self> {
+        Rc::new(Self {
+            upstream,
+            limits,
+            idle: RefCell::default(),
+            connections: RefCell::default(),
+            dials: Semaphore::new(DIALS),
+            retired: Cell::new(false),
+            cut: CancellationToken::new(),
+        })
+    }
+
+    pub(super) fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// Sends a request and waits for the head of its answer. Only opening a connection is bounded in time; the answer is
+    /// the caller's to bound.
+    ///
+    /// `allowed` is asked again when a connection had to be waited for; `greet` may refuse a new connection before
+    /// anything is sent on it.
+    pub(super) async fn send(
+        self: &Rc<Self>,
+        mut request: Request<RequestBody>,
+        terms: Sending,
+        allowed: impl Fn() -> bool,
+        greet: impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>,
+    ) -> Sent {
+        let mut idle_tries = if terms.fresh { 0 } else { STALE_TRIES };
+        loop {
+            let idle = if idle_tries > 0 { self.take_idle(terms.repeatable) } else { None };
+            idle_tries = idle_tries.saturating_sub(1);
+            let mut lease = match idle {
+                Some(lease) => lease,
+                None => match self.open(&greet).await {
+                    Err(error) => return Sent::Unsent(request, Unsent::Dial(error)),
+                    Ok(_) if !allowed() => return Sent::Unsent(request, Unsent::Forbidden),
+                    Ok(lease) => lease,
+                },
+            };
+            match lease.connection.sender.try_send_request(request).await {
+                Ok(answer) => return Sent::Answered(answer, lease),
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) if lease.reused => request = unsent,
+                    Some(unsent) => {
+                        let closed = io::Error::new(io::ErrorKind::ConnectionReset, error.into_error());
+                        return Sent::Unsent(unsent, Unsent::Dial(closed));
+                    }
+                    None => return Sent::Lost { error: error.into_error(), reused: lease.reused },
+                },
+            }
+        }
+    }
+
+    fn take_idle(self: &Rc<Self>, repeatable: bool) -> Option<Lease> {
+        let mut all = self.idle.borrow_mut();
+        while let Some(Idle { connection, since }) = all.pop() {
+            let age = since.elapsed();
+            if age > self.limits.idle_timeout {
+                // It was the youngest.
+                all.clear();
+                return None;
+            }
+            if !connection.sender.is_ready() {
+                continue;
+            }
+            if !repeatable && (age > FRESH || connection.wire.is_stale()) {
+                continue;
+            }
+            return Some(Lease { connection, pool: Rc::clone(self), reused: true });
+        }
+        None
+    }
+
+    /// Opens a connection, or takes one that became idle while this had to wait for its turn.
+    async fn open(self: &Rc<Self>, greet: &impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>) -> io::Result<Lease> {
+        let deadline = Instant::now() + self.limits.connect_timeout;
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it took too long to open a connection");
+        let _turn = timeout_at(deadline, self.dials.acquire()).await.map_err(late)?.expect("the semaphore is never closed");
+        if self.retired.get() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
+        }
+        let socket = dial(&self.upstream, deadline).await?;
+        let wire = Wire::new(socket);
+        let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
+        let (leftover_out, leftover) = oneshot::channel();
+        let mut connections = self.connections.borrow_mut();
+        while connections.try_join_next().is_some() {}
+        connections.spawn_local(drive(driver, leftover_out));
+        drop(connections);
+        let mut lease = Lease { connection: Connection { sender, wire, leftover }, pool: Rc::clone(self), reused: false };
+        timeout_at(deadline, greet(&mut Greeting(&mut lease.connection.sender))).await.map_err(late)??;
+        Ok(lease)
+    }
+
+    /// Closes connections that have been idle for too long; called now and then.
+    pub(super) fn sweep(&self) {
+        self.idle.borrow_mut().retain(|idle| idle.since.elapsed() <= self.limits.idle_timeout && idle.connection.sender.is_ready());
+        let mut connections = self.connections.borrow_mut();
+        while connections.try_join_next().is_some() {}
+    }
+
+    /// Opens and keeps no more connections; those in use may finish.
+    pub(super) fn retire(&self) {
+        self.retired.set(true);
+        self.idle.borrow_mut().clear();
+    }
+
+    /// Takes a retirement back.
+    pub(super) fn revive(&self) {
+        self.retired.set(false);
+    }
+
+    /// Ends every connection, whatever runs on it.
+    pub(super) fn cut(&self) {
+        self.retire();
+        self.connections.borrow_mut().abort_all();
+        self.cut.cancel();
+    }
+
+    /// Whether anything still runs.
+    pub(super) fn is_over(&self) -> bool {
+        self.sweep();
+        self.connections.borrow().is_empty()
+    }
+}
+
+/// A new connection on which nothing has been said yet.
+pub(super) struct Greeting<'a>(&'a mut SendRequest<RequestBody>);
+
+impl Greeting<'_> {
+    /// Sends a request of our own and waits until the connection can take the next one.
+    pub(super) async fn ask(&mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, hyper::Error> {
+        self.0.send_request(request).await
+    }
+
+    /// Waits until the answer has been read to its end.
+    pub(super) async fn settle(&mut self) -> Result<(), hyper::Error> {
+        self.0.ready().await
+    }
+}
+
+impl Lease {
+    /// Gives the connection back once the answer has been read to its end. One that is not ready then, because it still
+    /// sends the request or because its upstream asked to close it, is let go.
+    pub(super) fn give_back(self) {
+        if self.connection.sender.is_ready() && !self.pool.retired.get() {
+            self.pool.idle.borrow_mut().push(Idle { connection: self.connection, since: Instant::now() });
+        }
+    }
+
+    /// The bare connection, after its upstream has switched protocols, with what was read beyond the switch; and what
+    /// is cancelled when it must end.
+    pub(super) async fn into_tunnel(self) -> Option<(Rc<Wire>, Bytes, CancellationToken)> {
+        let leftover = self.connection.leftover.await.ok()?;
+        Some((self.connection.wire, leftover, self.pool.cut.clone()))
+    }
+}
+
+fn builder(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.preserve_header_case(true).max_headers(ANSWER_LINES).max_header_size(limits.head_bytes);
+    builder
+}
+
+/// Moves the bytes of one connection until it ends. What broke it is told to the exchange that ran on it.
+async fn drive(mut driver: http1::Connection<TokioIo<WireIo>, RequestBody>, leftover: oneshot::Sender<Bytes>) {
+    match (&mut driver).await {
+        Ok(()) => drop(leftover.send(driver.into_parts().read_buf)),
+        Err(error) => trace!(%error, "upstream connection broke"),
+    }
+}
+
+/// Connects to the first address that answers. Each address gets its share of the time, so that a dead first one does
+/// not use it up.
+async fn dial(upstream: &Upstream, deadline: Instant) -> io::Result<Socket> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time");
+    let (host, port) = match upstream {
+        Upstream::Unix(path) => return timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)?.map(Socket::Unix),
+        Upstream::Http { host, port } => (host.as_str(), *port),
+    };
+    let addresses: Vec<_> = timeout_at(deadline, lookup_host((host, port))).await.map_err(late)??.collect();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+    for (tried, address) in addresses.iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+        match timeout_at(Instant::now() + share, TcpStream::connect(address)).await.map_err(late) {
+            Ok(Ok(stream)) => {
+                stream.set_nodelay(true)?;
+                let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(Duration::from_secs(2)).with_retries(3);
+                SockRef::from(&stream).set_tcp_keepalive(&probes)?;
+                return Ok(Socket::Tcp(stream));
+            }
+            Ok(Err(error)) | Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}

@@ -1,0 +1,168 @@
+//! The primary handler: passes requests to the app, under the number of the tenure that serves them.
+//!
+//! Every connection to the app belongs to one tenure. When the tenure is over they are all cut, whatever runs on them:
+//! work that went on would be work of a node that is no longer primary.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::header::{HOST, HeaderValue};
+use tokio::time::{Instant, sleep};
+use tracing::debug;
+
+use crate::api::Limits;
+use crate::api::error::{Failure, PRIMARY, Reason};
+use crate::api::forward::{Attempt, Exchange};
+use crate::api::headers::{EPOCH, HOP, Origin};
+use crate::api::hold::Cause;
+use crate::api::pool::{Pool, Sending, Sent, Unsent};
+use crate::cluster::Upstream;
+use crate::node::Node;
+use crate::replication::Role;
+use crate::store::Epoch;
+
+/// How long a request keeps trying to reach an app that refuses connections: about what a restart of its socket takes.
+const REACH_FOR: Duration = Duration::from_millis(250);
+/// From one such try to the next.
+const REACH_EVERY: Duration = Duration::from_millis(40);
+
+/// The app behind this node, as one worker reaches it.
+pub(super) struct App {
+    upstream: Option<Upstream>,
+    host: HeaderValue,
+    primary: Option<HeaderValue>,
+    limits: Limits,
+    tenure: RefCell<Option<Rc<Tenure>>>,
+}
+
+/// What belongs to one tenure of this node.
+struct Tenure {
+    epoch: Epoch,
+    epoch_value: HeaderValue,
+    pool: Rc<Pool>,
+}
+
+impl App {
+    pub(super) fn new(upstream: Option<Upstream>, node: Option<&Node>, limits: Limits) -> Self {
+        let host = match &upstream {
+            Some(Upstream::Http { host, port }) if host.contains(':') => format!("[{host}]:{port}"),
+            Some(Upstream::Http { host, port }) => format!("{host}:{port}"),
+            Some(Upstream::Unix(_)) | None => "localhost".to_owned(),
+        };
+        let visible = |text: &str| HeaderValue::from_str(text).expect("an address is visible ASCII");
+        let primary = node.map(|node| visible(node.address.as_str()));
+        Self { host: visible(&host), upstream, primary, limits, tenure: RefCell::default() }
+    }
+
+    /// What belongs to the tenure, made at its first request. Every other tenure is over.
+    fn tenure(&self, epoch: Epoch) -> Option<Rc<Tenure>> {
+        let mut current = self.tenure.borrow_mut();
+        if let Some(tenure) = current.as_ref().filter(|tenure| tenure.epoch == epoch) {
+            return Some(Rc::clone(tenure));
+        }
+        let pool = Pool::new(self.upstream.clone()?, self.limits);
+        let tenure = Rc::new(Tenure { epoch, epoch_value: HeaderValue::from(epoch.0), pool });
+        if let Some(over) = current.replace(Rc::clone(&tenure)) {
+            over.pool.cut();
+        }
+        Some(tenure)
+    }
+
+    /// Cuts whatever runs under any other tenure.
+    pub(super) fn keep_only(&self, epoch: Option<Epoch>) {
+        let over = self.tenure.borrow_mut().take_if(|tenure| Some(tenure.epoch) != epoch);
+        if let Some(over) = over {
+            debug!(epoch = %over.epoch, "cutting what runs under a tenure that is over");
+            over.pool.cut();
+        }
+    }
+
+    pub(super) fn sweep(&self) {
+        if let Some(tenure) = &*self.tenure.borrow() {
+            tenure.pool.sweep();
+        }
+    }
+}
+
+/// Passes a request to the app under `epoch`.
+pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
+    let core = exchange.core();
+    let Some(tenure) = core.app.tenure(epoch) else {
+        let failure = exchange.fail(Reason::NoUpstream, "this primary has no app: start it with --upstream");
+        return Attempt::Failed(exchange, failure);
+    };
+    if exchange.troubles > 0 {
+        exchange.head.headers.remove(HOP);
+    }
+    if !exchange.head.headers.contains_key(HOST) {
+        exchange.head.headers.insert(HOST, core.app.host.clone());
+    }
+    exchange.head.headers.insert(EPOCH, tenure.epoch_value.clone());
+    let serves = || matches!(core.shared.roles.current(), Role::Primary { epoch: now, .. } if now == epoch);
+    let repeatable = exchange.terms.repeatable;
+    let mut fresh = false;
+    let mut reaching_since = None;
+    loop {
+        let Some(request) = exchange.next_request(repeatable) else {
+            let failure = exchange.fail(Reason::UpstreamFailed, "the request's body is too long to be sent again");
+            return Attempt::Failed(exchange, failure);
+        };
+        match tenure.pool.send(request, Sending { repeatable, fresh }, serves, async |_| Ok(())).await {
+            Sent::Answered(answer, lease) => {
+                let sign = |headers: &mut http::HeaderMap| {
+                    headers.insert(EPOCH, tenure.epoch_value.clone());
+                    if let Some(primary) = &core.app.primary {
+                        headers.insert(PRIMARY, primary.clone());
+                    }
+                };
+                return exchange.answer(answer, lease, Origin::App, sign).await;
+            }
+            Sent::Unsent(request, unsent) => {
+                exchange.put_back(request);
+                if !serves() {
+                    return Attempt::Again(exchange, Cause::NoPrimary);
+                }
+                let Unsent::Dial(error) = unsent else { continue };
+                let since = *reaching_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= REACH_FOR {
+                    let failure =
+                        exchange.fail(Reason::UpstreamFailed, format!("the app at {} cannot be reached: {error}", tenure.pool.upstream()));
+                    return Attempt::Failed(exchange, failure);
+                }
+                sleep(REACH_EVERY).await;
+            }
+            Sent::Lost { .. } if exchange.is_broken_off() => return Attempt::Left,
+            Sent::Lost { error, reused } => {
+                debug!(%error, reused, "the app broke an exchange");
+                exchange.maybe_sent = true;
+                let again = repeatable && exchange.is_whole();
+                if again && !serves() {
+                    return Attempt::Again(exchange, Cause::NoPrimary);
+                }
+                if !again || !reused {
+                    let message = format!("the app at {} broke the exchange: {}", tenure.pool.upstream(), because(&error));
+                    return Attempt::Failed(exchange, Failure::maybe_executed(Reason::UpstreamFailed, message));
+                }
+                fresh = true;
+            }
+        }
+    }
+}
+
+/// What the library means by an error that brought no answer, in words for those who run the app.
+pub(super) fn because(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() {
+        return "it closed the connection without an answer".to_owned();
+    }
+    if error.is_parse_too_large() {
+        return "the head of its answer is too long".to_owned();
+    }
+    if error.is_parse() {
+        return format!("its answer is not HTTP/1.1: {error}");
+    }
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,281 @@
+//! One connection of a client: how HTTP/1.1 is spoken on it, and how it ends.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, trace};
+
+use crate::api::dispatch;
+use crate::api::headers::{self, Peer};
+use crate::api::io::{Socket, Wire, WireIo};
+use crate::api::listener::{AdminSocket, Listener};
+use crate::api::upgrade::Tunnel;
+use crate::api::worker::Core;
+use crate::api::{Limits, LocalApi, Right};
+
+/// What a replica may add to a head before the limits of the next node apply.
+const ROOM_FOR_A_HOP: (usize, usize) = (16, 4 * 1024);
+/// How much of a request is read at a time, at most; also bounds what a slow reader makes this node keep.
+const BUFFER: usize = 128 * 1024;
+/// How long, and how much, a client that was answered early may go on sending before its connection is reset under it.
+const LINGER: (Duration, usize) = (Duration::from_secs(1), 1024 * 1024);
+
+/// One client connection, for the requests that come over it.
+pub(super) struct Session {
+    pub(super) core: Rc<Core>,
+    pub(super) wire: Rc<Wire>,
+    pub(super) peer: Peer,
+    tunnel: RefCell<Option<Tunnel>>,
+    asked_upgrade: Cell<bool>,
+    unread: Cell<bool>,
+}
+
+impl Session {
+    /// Takes the connection over once the 101 is out.
+    pub(super) fn begin_tunnel(&self, tunnel: Tunnel) {
+        *self.tunnel.borrow_mut() = Some(tunnel);
+    }
+
+    /// Says whether the latest request was answered before its body had been read.
+    pub(super) fn leaves_unread(&self, unread: bool) {
+        self.unread.set(unread);
+    }
+
+    /// Notes what must be known before the library looks at the socket again: a client that asks for an upgrade may
+    /// have closed its sending side already.
+    fn note(&self, request: &Request<Incoming>) {
+        let upgrade = headers::wants_upgrade(request.version(), request.headers());
+        self.wire.hide_end(upgrade);
+        self.asked_upgrade.set(upgrade);
+        self.unread.set(false);
+    }
+}
+
+/// How connections of clients and other nodes speak HTTP/1.1.
+pub(super) fn builder(limits: &Limits) -> http1::Builder {
+    let (lines, bytes) = ROOM_FOR_A_HOP;
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .preserve_header_case(true)
+        .auto_date_header(false)
+        .half_close(false)
+        .max_headers(limits.head_lines + lines)
+        .max_header_size(limits.head_bytes + bytes)
+        .max_buf_size((limits.head_bytes + bytes).max(BUFFER));
+    builder
+}
+
+/// Serves one connection until it ends; at the end of the worker's time, until it is idle.
+pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr>) {
+    let _counted = Counted::new(&core);
+    let wire = Wire::new(socket);
+    let peer = Peer::new(address, &core.config);
+    let session = Rc::new(Session {
+        core: Rc::clone(&core),
+        wire: Rc::clone(&wire),
+        peer,
+        tunnel: RefCell::default(),
+        asked_upgrade: Cell::default(),
+        unread: Cell::default(),
+    });
+    let service = service_fn(|request| {
+        session.note(&request);
+        dispatch::serve(Rc::clone(&session), request)
+    });
+    let mut connection = core.http.serve_connection(TokioIo::new(WireIo(Rc::clone(&wire))), service);
+    let ended = serve_until_idle(&core, &mut connection).await;
+    let tunnel = session.tunnel.take();
+    if let Some(tunnel) = tunnel {
+        let early = connection.into_parts().read_buf;
+        return tunnel.run(wire, early).await;
+    }
+    match ended {
+        // A connection that might have become a tunnel is handed out without its last bytes being flushed.
+        Ok(()) if session.asked_upgrade.get() => drop((&mut connection).await),
+        Ok(()) => {}
+        Err(error) => trace!(%error, "client connection broke"),
+    }
+    drop(connection);
+    if session.unread.get() {
+        linger(&wire).await;
+    }
+}
+
+/// Drives a connection; tells it once to end when it is idle, when the worker's time is up.
+async fn serve_until_idle<C>(core: &Core, connection: &mut C) -> hyper::Result<()>
+where
+    C: Graceful + Unpin,
+{
+    let mut ending = pin!(core.ending.notified());
+    ending.as_mut().enable();
+    let (mut told, mut registered) = (false, false);
+    poll_fn(|cx| {
+        let mut served = Pin::new(&mut *connection).poll(cx);
+        if served.is_pending() && !told && core.is_ending() {
+            told = true;
+            connection.end_when_idle();
+            served = Pin::new(&mut *connection).poll(cx);
+        }
+        // A task's waker stays the same, so one registration lasts, and costs later polls nothing.
+        if served.is_pending() && !registered {
+            registered = true;
+            if ending.as_mut().poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+        }
+        served
+    })
+    .await
+}
+
+/// What [`serve_until_idle`] needs of the library's connection.
+trait Graceful: Future<Output = hyper::Result<()>> {
+    fn end_when_idle(&mut self);
+}
+
+impl<I, S, B> Graceful for http1::Connection<I, S>
+where
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: hyper::body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn end_when_idle(&mut self) {
+        Pin::new(self).graceful_shutdown();
+    }
+}
+
+/// Reads on for a moment after the last answer, so that it is not lost to the reset that closing would cause.
+async fn linger(wire: &Rc<Wire>) {
+    let mut io = WireIo(Rc::clone(wire));
+    let (time, most) = LINGER;
+    let reading = async {
+        io.shutdown().await?;
+        let mut buffer = [0; 4096];
+        let mut left = most;
+        while left > 0 {
+            match io.read(&mut buffer).await? {
+                0 => break,
+                read => left = left.saturating_sub(read),
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    timeout(time, reading).await.ok();
+}
+
+/// Counts a connection while it is open.
+struct Counted<'a>(&'a Core);
+
+impl<'a> Counted<'a> {
+    fn new(core: &'a Core) -> Self {
+        core.sheet.open_connection();
+        Self(core)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.sheet.close_connection();
+    }
+}
+
+/// How long the admin listener rests when the system gives it no connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+impl AdminSocket {
+    /// Answers local routes until `stop`, each request with `right`; a request in progress is finished.
+    ///
+    /// # Errors
+    /// When the runtime cannot take the socket.
+    pub async fn serve(self, local: Arc<dyn LocalApi>, right: Right, stop: CancellationToken) -> io::Result<()> {
+        let mut connections = JoinSet::new();
+        let listener = match self.listener {
+            Listener::Tcp(listener) => Admin::Tcp(tokio::net::TcpListener::from_std(listener)?),
+            Listener::Unix(listener) => Admin::Unix(tokio::net::UnixListener::from_std(listener)?),
+        };
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_ended) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok(socket) => drop(connections.spawn(serve_admin(socket, Arc::clone(&local), right, stop.clone()))),
+                    Err(error) => {
+                        debug!(%error, "no admin connection accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        while connections.join_next().await.is_some() {}
+        Ok(())
+    }
+}
+
+enum Admin {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Admin {
+    async fn accept(&self) -> io::Result<Socket> {
+        Ok(match self {
+            Self::Tcp(listener) => Socket::Tcp(listener.accept().await?.0),
+            Self::Unix(listener) => Socket::Unix(listener.accept().await?.0),
+        })
+    }
+}
+
+async fn serve_admin(socket: Socket, local: Arc<dyn LocalApi>, right: Right, stop: CancellationToken) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let local = Arc::clone(&local);
+        async move { Ok::<_, Infallible>(answer_admin(&*local, request, right).await) }
+    });
+    let mut builder = http1::Builder::new();
+    let connection = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(socket), service);
+    let mut connection = pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        debug!(%error, "admin connection broke");
+    }
+}
+
+async fn answer_admin(local: &dyn LocalApi, request: Request<Incoming>, right: Right) -> Response<Full<Bytes>> {
+    let (head, _body) = request.into_parts();
+    if local.claims(&head.method, head.uri.path()) {
+        return local.answer(&head, right).await.map(Full::new);
+    }
+    let mut response = Response::new(Full::new(Bytes::from_static(b"only a node's own routes are answered here\n")));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    if head.method == Method::HEAD {
+        *response.body_mut() = Full::default();
+    }
+    response
+}

@@ -1,0 +1,81 @@
+//! Tunnels: what a connection becomes once client and app have agreed on another protocol (RFC 9110 §7.8).
+//!
+//! Any protocol passes as opaque bytes. Each direction ends by itself: a side that stops sending is told apart from one
+//! that is gone (B86, B132), and an error on either side ends both. A tunnel has no idle limit (B137), counts as running,
+//! and is cut with the tenure or the leader it was made under.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use futures_util::future::try_join;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::api::forward::{HiddenEnd, Ticket};
+use crate::api::io::{Wire, WireIo};
+use crate::api::ledger::Outcome;
+
+/// How much is read at a time in each direction.
+const CHUNK: usize = 16 * 1024;
+
+/// An agreed switch of protocols, waiting for the 101 to be out.
+pub(super) struct Tunnel {
+    /// The app's, or the leader's, side.
+    pub(super) upstream: Rc<Wire>,
+    /// What it sent right behind its 101 (B140).
+    pub(super) early: Bytes,
+    /// When the tunnel must end.
+    pub(super) cut: CancellationToken,
+    /// The request it came from.
+    pub(super) ticket: Ticket,
+    /// Kept until the library has let go of the client's side.
+    pub(super) hidden: Option<HiddenEnd>,
+}
+
+/// Whose connection broke.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Client,
+    Upstream,
+}
+
+impl Tunnel {
+    /// Passes bytes both ways until both sides have ended. `early` is what the client sent right behind its request.
+    pub(super) async fn run(self, client: Rc<Wire>, early: Bytes) {
+        drop(self.hidden);
+        let ends = [(Side::Client, WireIo(client)), (Side::Upstream, WireIo(self.upstream))];
+        let [client, upstream] = &ends;
+        let both = try_join(pump(client, upstream, early), pump(upstream, client, self.early));
+        let outcome = tokio::select! {
+            ended = both => match ended {
+                Ok(_) => Outcome::Answered,
+                Err((Side::Client, error)) => {
+                    debug!(%error, "the client's side of a tunnel broke");
+                    Outcome::Left
+                }
+                Err((Side::Upstream, error)) => {
+                    debug!(%error, "the app's side of a tunnel broke");
+                    Outcome::Cut
+                }
+            },
+            () = self.cut.cancelled() => Outcome::Cut,
+        };
+        self.ticket.end(outcome);
+    }
+}
+
+/// Passes bytes one way, beginning with `early`, and then the end.
+async fn pump((from_side, from): &(Side, WireIo), (to_side, to): &(Side, WireIo), early: Bytes) -> Result<(), (Side, io::Error)> {
+    let (mut from, mut to) = (from.clone(), to.clone());
+    to.write_all(&early).await.map_err(|error| (*to_side, error))?;
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let read = from.read(&mut buffer).await.map_err(|error| (*from_side, error))?;
+        if read == 0 {
+            return to.shutdown().await.map_err(|error| (*to_side, error));
+        }
+        to.write_all(&buffer[..read]).await.map_err(|error| (*to_side, error))?;
+    }
+}

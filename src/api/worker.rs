@@ -1,0 +1,372 @@
+//! The threads of the data plane, and how they begin and end.
+//!
+//! A worker is a thread with a single-threaded runtime of its own; everything on it is shared by reference counts and
+//! cells that no other thread sees. The outside reaches a worker by a watched [`Stage`] alone, and hears of its end.
+
+use std::cell::Cell;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use hyper::server::conn::http1;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::warn;
+
+use crate::api::hold::Space;
+use crate::api::io::Socket;
+use crate::api::ledger::{Ledger, Sheet};
+use crate::api::listener::Listener;
+use crate::api::primary::App;
+use crate::api::replica::Links;
+use crate::api::{Config, Shared, server};
+use crate::node::BootId;
+use crate::replication::Drain;
+use crate::store::Epoch;
+
+/// How often idle upstream connections are looked through.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// How long a worker rests when the system gives it no connection: it is out of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How long before the end of a worker held requests get their answer.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// The running data plane.
+#[derive(Debug)]
+pub struct Plane {
+    ledger: Arc<Ledger>,
+    stage: watch::Sender<Stage>,
+    running: watch::Receiver<Running>,
+}
+
+/// How far the end of the plane has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Serving,
+    /// Clients are asked to connect elsewhere.
+    Closing,
+    /// Nothing new is accepted, and everything is over at the instant.
+    Ending(Instant),
+}
+
+/// What is known of the workers' threads.
+#[derive(Clone, Debug, Default)]
+struct Running {
+    workers: usize,
+    failure: Option<String>,
+}
+
+impl Plane {
+    pub(super) fn start(config: Arc<Config>, sockets: Vec<Vec<Listener>>, ledger: Arc<Ledger>, shared: Shared) -> io::Result<Self> {
+        let (stage, staged) = watch::channel(Stage::Serving);
+        let (alive, running) = watch::channel(Running::default());
+        let space = Space::new(config.hold_requests, config.hold_bytes);
+        let boot = shared.node.as_ref().map_or_else(BootId::random, |node| node.boot);
+        for (index, listeners) in sockets.into_iter().enumerate() {
+            let seed = Seed {
+                config: Arc::clone(&config),
+                shared: shared.clone(),
+                sheet: ledger.sheet(index),
+                space: Arc::clone(&space),
+                boot,
+                listeners,
+                stage: staged.clone(),
+            };
+            let alive = Alive::new(alive.clone(), index);
+            let name = format!("bellwether-{index}");
+            std::thread::Builder::new().name(name).spawn(move || alive.watch(|| seed.grow()))?;
+        }
+        Ok(Self { ledger, stage, running })
+    }
+
+    /// The counters.
+    pub fn ledger(&self) -> Arc<Ledger> {
+        Arc::clone(&self.ledger)
+    }
+
+    /// From now on every answer tells its client to connect elsewhere next time (`Connection: close`).
+    pub fn closing(&self) {
+        self.stage.send_if_modified(|stage| {
+            let first = *stage == Stage::Serving;
+            *stage = if first { Stage::Closing } else { *stage };
+            first
+        });
+    }
+
+    /// How many requests wait for a primary.
+    pub fn held(&self) -> u64 {
+        self.ledger.totals().held
+    }
+
+    /// Stops accepting, ends each connection as it becomes idle, and cuts what is left after `timeout`. Returns when
+    /// every worker has ended.
+    pub async fn close(&self, timeout: Duration) {
+        self.stage.send_replace(Stage::Ending(Instant::now() + timeout));
+        let mut running = self.running.clone();
+        running.wait_for(|running| running.workers == 0).await.ok();
+    }
+
+    /// Returns when a worker has ended that nobody told to, with what is known about it.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn failed(&self) -> String {
+        let mut running = self.running.clone();
+        match running.wait_for(|running| running.failure.is_some()).await {
+            Ok(running) => running.failure.clone().unwrap_or_default(),
+            // Every worker ended as it was told.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Drain for Plane {
+    async fn drained(&self, _epoch: Epoch) {
+        // What ran under an earlier tenure was cut with it, and the role lets nothing new begin.
+        self.ledger.quiet().await;
+    }
+}
+
+/// Reports the end of a worker's thread, also by a panic.
+struct Alive {
+    running: watch::Sender<Running>,
+    index: usize,
+    failure: Option<String>,
+}
+
+impl Alive {
+    fn new(running: watch::Sender<Running>, index: usize) -> Self {
+        running.send_modify(|running| running.workers += 1);
+        Self { running, index, failure: Some("it panicked".to_owned()) }
+    }
+
+    fn watch(mut self, work: impl FnOnce() -> io::Result<()>) {
+        self.failure = work().err().map(|error| error.to_string());
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.running.send_modify(|running| {
+            running.workers -= 1;
+            if let Some(failure) = self.failure.take() {
+                running.failure = Some(format!("data-plane worker {} ended: {failure}", self.index));
+            }
+        });
+    }
+}
+
+/// What a worker is made of; crosses to its thread.
+struct Seed {
+    config: Arc<Config>,
+    shared: Shared,
+    sheet: Arc<Sheet>,
+    space: Arc<Space>,
+    boot: BootId,
+    listeners: Vec<Listener>,
+    stage: watch::Receiver<Stage>,
+}
+
+impl Seed {
+    fn grow(self) -> io::Result<()> {
+        let runtime: LocalRuntime =
+            Builder::new_current_thread().enable_all().max_blocking_threads(4).build_local(LocalOptions::default())?;
+        let Self { config, shared, sheet, space, boot, listeners, stage } = self;
+        let core = Rc::new(Core {
+            http: server::builder(&config.limits),
+            app: App::new(config.upstream.first().cloned(), shared.node.as_ref(), config.limits),
+            links: Links::new(boot, config.limits, config.ttl),
+            hold_over: CancellationToken::new(),
+            ending: Notify::new(),
+            closing: Cell::new(false),
+            over: Cell::new(Over::NotYet),
+            config,
+            shared,
+            sheet,
+            space,
+            boot,
+        });
+        runtime.block_on(work(Rc::clone(&core), listeners, stage))?;
+        // What is left is dropped with the runtime.
+        core.over.set(Over::Cutting);
+        drop(runtime);
+        Ok(())
+    }
+}
+
+/// What all connections of one worker share.
+pub(super) struct Core {
+    pub(super) config: Arc<Config>,
+    pub(super) shared: Shared,
+    pub(super) sheet: Arc<Sheet>,
+    pub(super) space: Arc<Space>,
+    /// Tells this node's hops from every other's.
+    pub(super) boot: BootId,
+    pub(super) http: http1::Builder,
+    pub(super) app: App,
+    pub(super) links: Links,
+    /// Nobody may wait any longer.
+    pub(super) hold_over: CancellationToken,
+    /// Wakes every connection when the worker begins to end.
+    pub(super) ending: Notify,
+    closing: Cell<bool>,
+    over: Cell<Over>,
+}
+
+/// How far the end of a worker has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    NotYet,
+    Ending,
+    Cutting,
+}
+
+impl Core {
+    /// Whether clients are to connect elsewhere.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Whether idle connections are to be closed.
+    pub(super) fn is_ending(&self) -> bool {
+        self.over.get() != Over::NotYet
+    }
+
+    /// Whether everything is being dropped.
+    pub(super) fn is_cutting(&self) -> bool {
+        self.over.get() == Over::Cutting
+    }
+}
+
+async fn work(core: Rc<Core>, listeners: Vec<Listener>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
+    let connections = TaskTracker::new();
+    let accepting = TaskTracker::new();
+    let stop = CancellationToken::new();
+    for listener in listeners {
+        let (core, connections, stop) = (Rc::clone(&core), connections.clone(), stop.clone());
+        match listener {
+            Listener::Tcp(listener) => {
+                let listener = TcpListener::from_std(listener)?;
+                accepting.spawn_local(accept(listener, core, connections, stop));
+            }
+            Listener::Unix(listener) => {
+                let listener = UnixListener::from_std(listener)?;
+                accepting.spawn_local(accept(listener, core, connections, stop));
+            }
+        }
+    }
+    accepting.close();
+    let background = TaskTracker::new();
+    background.spawn_local(keep_up(Rc::clone(&core)));
+    let until = loop {
+        let now = *stage.borrow_and_update();
+        match now {
+            Stage::Serving => {}
+            Stage::Closing => core.closing.set(true),
+            Stage::Ending(until) => break until,
+        }
+        if stage.changed().await.is_err() {
+            break Instant::now();
+        }
+    };
+    core.closing.set(true);
+    stop.cancel();
+    let last_words = until.checked_sub(LAST_WORDS).unwrap_or(until);
+    let hold_over = core.hold_over.clone();
+    background.spawn_local(async move {
+        sleep_until(last_words).await;
+        hold_over.cancel();
+    });
+    accepting.wait().await;
+    // What is in the sockets by now is seen before any of them counts as idle.
+    yield_now().await;
+    core.over.set(Over::Ending);
+    core.ending.notify_waiters();
+    connections.close();
+    timeout_at(until, connections.wait()).await.ok();
+    Ok(())
+}
+
+/// A listener of either kind.
+trait Accept {
+    async fn accept(&self) -> io::Result<(Socket, Option<IpAddr>)>;
+
+    /// A connection that waits in the backlog, if there is one.
+    fn accept_now(&self) -> Option<(Socket, Option<IpAddr>)> {
+        self.accept().now_or_never()?.ok()
+    }
+}
+
+impl Accept for TcpListener {
+    async fn accept(&self) -> io::Result<(Socket, Option<IpAddr>)> {
+        let (stream, peer) = Self::accept(self).await?;
+        Ok((Socket::Tcp(stream), Some(peer.ip())))
+    }
+}
+
+impl Accept for UnixListener {
+    async fn accept(&self) -> io::Result<(Socket, Option<IpAddr>)> {
+        let (stream, _peer) = Self::accept(self).await?;
+        Ok((Socket::Unix(stream), None))
+    }
+}
+
+/// Accepts until `stop`, and then empties the backlog: closing a listener resets what waits there.
+async fn accept(listener: impl Accept, core: Rc<Core>, connections: TaskTracker, stop: CancellationToken) {
+    let serve = |(socket, peer)| drop(connections.spawn_local(server::serve(Rc::clone(&core), socket, peer)));
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => serve(accepted),
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    warn!(%error, "no connection accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    while let Some(accepted) = listener.accept_now() {
+        serve(accepted);
+    }
+}
+
+/// Whether an error of `accept` is that of a connection which was gone before it was accepted.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted
+    )
+}
+
+/// Lets no upstream connection outlive the role it was made for: cuts what runs under a tenure that is over the moment
+/// the role says so, its deadline included, and lets go of leaders that are none any more.
+async fn keep_up(core: Rc<Core>) {
+    let mut sweeps = interval(SWEEP_EVERY);
+    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut seen = core.shared.roles.current();
+    loop {
+        core.app.keep_only(seen.tenure());
+        core.links.keep_only(seen.leader());
+        tokio::select! {
+            role = core.shared.roles.changed(&seen) => seen = role,
+            _ = sweeps.tick() => {
+                core.app.sweep();
+                core.links.sweep();
+                // What was seen stays: a role that has changed meanwhile is the other branch's.
+            }
+        }
+    }
+}

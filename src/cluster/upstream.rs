@@ -1,0 +1,144 @@
+//! The address of an app, as `--upstream` takes it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where an app is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Upstream {
+    /// `http://host[:port]`: the host is a name or an address and is resolved at each dial.
+    Http {
+        /// A name, an IPv4 or an IPv6 address, without brackets.
+        host: String,
+        /// The port, 80 unless given.
+        port: u16,
+    },
+    /// `unix:///path`.
+    Unix(PathBuf),
+}
+
+/// Why a text is no [`Upstream`]; each message says what to write instead.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// A scheme that is planned, and not there yet.
+    #[error("`{0}`: this version cannot reach an app over {1} yet, use http:// or unix://")]
+    NotYet(String, &'static str),
+    /// No scheme, or one that means nothing here.
+    #[error("`{0}` should start with http:// or unix://")]
+    Scheme(String),
+    /// No host, or a port that is none.
+    #[error("`{0}` should be of the form http://host:port")]
+    Form(String),
+    /// More than an address.
+    #[error("`{0}` should end after the port: a path, query or user cannot be given")]
+    Excess(String),
+    /// A unix socket without an absolute path.
+    #[error("`{0}` should name an absolute path, like unix:///run/app.sock")]
+    Path(String),
+}
+
+impl FromStr for Upstream {
+    type Err = UpstreamError;
+
+    fn from_str(text: &str) -> Result<Self, UpstreamError> {
+        let owned = || text.to_owned();
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| UpstreamError::Scheme(owned()))?;
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" => http(text, rest),
+            "unix" if rest.starts_with('/') && rest.len() > 1 => Ok(Self::Unix(PathBuf::from(rest))),
+            "unix" => Err(UpstreamError::Path(owned())),
+            "https" => Err(UpstreamError::NotYet(owned(), "TLS")),
+            "h2c" => Err(UpstreamError::NotYet(owned(), "HTTP/2")),
+            _ => Err(UpstreamError::Scheme(owned())),
+        }
+    }
+}
+
+fn http(text: &str, rest: &str) -> Result<Upstream, UpstreamError> {
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains(['/', '?', '#', '@']) {
+        return Err(UpstreamError::Excess(text.to_owned()));
+    }
+    let form = || UpstreamError::Form(text.to_owned());
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let host = match host.strip_prefix('[') {
+        Some(inner) => {
+            let inner = inner.strip_suffix(']').ok_or_else(form)?;
+            inner.parse::<std::net::Ipv6Addr>().map_err(|_| form())?;
+            inner
+        }
+        None if host.contains([':', '[', ']']) => return Err(form()),
+        None => host,
+    };
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
+    if host.is_empty() || !host.bytes().all(allowed) {
+        return Err(form());
+    }
+    let port = match port {
+        None => 80,
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            digits.parse().ok().filter(|port| *port > 0).ok_or_else(form)?
+        }
+        Some(_) => return Err(form()),
+    };
+    Ok(Upstream::Http { host: host.to_owned(), port })
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http { host, port } if host.contains(':') => write!(out, "http://[{host}]:{port}"),
+            Self::Http { host, port } => write!(out, "http://{host}:{port}"),
+            Self::Unix(path) => write!(out, "unix://{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_app_is_an_address_and_nothing_more() {
+        for (text, shown) in [
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("http://app", "http://app:80"),
+            ("HTTP://app/", "http://app:80"),
+            ("http://[::1]:81/", "http://[::1]:81"),
+            ("http://[::1]", "http://[::1]:80"),
+            ("unix:///run/app.sock", "unix:///run/app.sock"),
+        ] {
+            assert_eq!(text.parse::<Upstream>().unwrap().to_string(), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_wrong_app_says_what_to_write() {
+        for (text, words) in [
+            ("127.0.0.1:8080", "http:// or unix://"),
+            ("ftp://app", "http:// or unix://"),
+            ("https://app", "cannot reach an app over TLS yet"),
+            ("h2c://app", "cannot reach an app over HTTP/2 yet"),
+            ("http://", "http://host:port"),
+            ("http://:80", "http://host:port"),
+            ("http://app:0", "http://host:port"),
+            ("http://app:99999", "http://host:port"),
+            ("http://app:+80", "http://host:port"),
+            ("http://app:", "http://host:port"),
+            ("http://::1:80", "http://host:port"),
+            ("http://[::1", "http://host:port"),
+            ("http://a b", "http://host:port"),
+            ("http://app/path", "end after the port"),
+            ("http://user@app", "end after the port"),
+            ("unix://relative", "absolute path"),
+            ("unix:///", "absolute path"),
+        ] {
+            let error = text.parse::<Upstream>().unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}
