@@ -2,8 +2,8 @@
 //!
 //! The data plane is one single-threaded runtime per worker. Each worker has its own listener, its own upstream
 //! connections and its own counters; on the path of a request the workers share nothing but the role cell. Which handler
-//! serves a request, [`primary`] or [`replica`], is read from that cell once per request; while there is neither, the
-//! request waits in the [`hold`].
+//! serves a request, `primary` or `replica`, is read from that cell once per request; while there is neither, the
+//! request waits in the `hold`.
 //!
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 

@@ -4,6 +4,7 @@
 //! later versions are named as such, so that nobody thinks they were taken.
 
 mod completions;
+mod demo;
 mod info;
 mod manage;
 mod observe;
@@ -54,6 +55,8 @@ enum Command {
     Resign(resign::Resign),
     /// Print a completion script for a shell
     Completions(completions::Completions),
+    /// Watch a failover on this machine: three nodes, an app, and a primary that is killed
+    Demo(demo::Demo),
 }
 
 /// How a reading command prints what it found.
@@ -95,6 +98,7 @@ pub fn run() -> ExitCode {
             Command::Observe(observe) => observe.run(),
             Command::Resign(resign) => resign.run(),
             Command::Completions(completions) => completions.run(),
+            Command::Demo(demo) => demo.run(),
         },
         Err(error) => return refusal::explain(&error),
     };
