@@ -1,4 +1,4 @@
-//! One suite of promises, run unchanged against every store; see `suite.rs` for what a store promises the election.
+//! One suite of promises, run unchanged against every store; see `suite` for what a store promises the election.
 
 mod harness;
 mod suite;
