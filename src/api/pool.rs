@@ -191,7 +191,7 @@ impl Pool {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
         }
         let socket = dial(&self.upstream, deadline).await?;
-        let wire = Wire::new(socket);
+        let wire = Wire::to_upstream(socket);
         let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
         let (leftover_out, leftover) = oneshot::channel();
         let mut connections = self.connections.borrow_mut();

@@ -429,3 +429,45 @@ impl TestApp {
 pub(super) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
+
+/// Lets a scripted app go on when the test says so.
+#[derive(Clone)]
+pub(super) struct Go(Arc<tokio::sync::Semaphore>);
+
+impl Go {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(tokio::sync::Semaphore::new(0)))
+    }
+
+    pub(super) fn on(&self) {
+        self.0.add_permits(1);
+    }
+
+    pub(super) async fn wait(&self) {
+        timeout(SOON, self.0.acquire()).await.expect("told to go on in time").unwrap().forget();
+    }
+}
+
+/// An app that answers `/slow` half, and the other half when told to; everything else at once.
+pub(super) async fn slow_app(go: &Go) -> TestApp {
+    let go = go.clone();
+    TestApp::scripted(move |mut raw, seen| {
+        let go = go.clone();
+        async move {
+            while let Some(request) = raw.request().await {
+                let slow = request.target() == "/slow";
+                seen.requests.lock().unwrap().push(request);
+                if !slow {
+                    raw.say(ok("quick")).await;
+                    continue;
+                }
+                raw.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsl").await;
+                tokio::select! {
+                    () = go.wait() => raw.say("ow").await,
+                    _ = raw.is_closed() => return,
+                }
+            }
+        }
+    })
+    .await
+}
