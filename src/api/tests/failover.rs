@@ -158,23 +158,16 @@ async fn a_body_is_sent_again_whole_or_not_at_all() {
         let (app, next, replica) = replica_of(&first).await;
         let body: Vec<u8> = (0..length).map(|index: usize| (index % 251) as u8).collect();
         let client = replica.client().await;
-        let (reading, mut writing) = client.stream.into_split();
-        let sent = body.clone();
-        let sending = tokio::spawn(async move {
-            use tokio::io::AsyncWriteExt;
-            let head = format!("PUT / HTTP/1.1\r\nHost: test\r\nIdempotency-Key: k\r\nContent-Length: {}\r\n\r\n", sent.len());
-            writing.write_all(head.as_bytes()).await.unwrap();
-            writing.write_all(&sent).await.ok();
-            writing
-        });
+        let (mut reading, writing) = client.stream.into_split();
+        let mut request = format!("PUT / HTTP/1.1\r\nHost: test\r\nIdempotency-Key: k\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+        request.extend(&body);
+        let _sending = sending(writing, request);
         until("it was tried", || !first.seen.requests().is_empty()).await;
         replica.follow(&next, 2);
-        let mut reading = reading;
         let mut heard = Vec::new();
         while !heard.windows(4).any(|window| window == b"\r\n\r\n") {
             assert!(tokio::io::AsyncReadExt::read_buf(&mut reading, &mut heard).await.unwrap() > 0);
         }
-        drop(sending.await);
         let status = String::from_utf8_lossy(&heard)[9..12].to_owned();
         match status.as_str() {
             "200" => {

@@ -127,16 +127,12 @@ async fn a_long_body_streams_once_there_is_a_primary() {
     let node = TestNode::start(Some(&app));
     let mut client = node.client().await;
     client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 3000000\r\n\r\n").await;
-    let (mut reading, mut writing) = client.stream.into_split();
-    let sending = tokio::spawn(async move {
-        tokio::io::AsyncWriteExt::write_all(&mut writing, &vec![b'x'; 3_000_000]).await.unwrap();
-        writing
-    });
+    let (mut reading, writing) = client.stream.into_split();
+    let _sending = sending(writing, vec![b'x'; 3_000_000]);
     node.until("it is held", |totals| totals.held == 1).await;
     node.lead(1);
     let mut heard = Vec::new();
     while !heard.ends_with(b"3000000") {
         tokio::io::AsyncReadExt::read_buf(&mut reading, &mut heard).await.unwrap();
     }
-    sending.await.unwrap();
 }

@@ -147,6 +147,63 @@ async fn a_leader_that_swallows_everything_is_given_up_in_bounded_time() {
 }
 
 #[tokio::test]
+async fn a_leader_that_falls_silent_in_its_tenure_is_given_up_after_two_ttls() {
+    // S07: connections stand, and nothing comes back on any of them.
+    let silent = TestApp::scripted(|mut raw, seen| async move {
+        while let Some(request) = raw.head().await {
+            let first = seen.requests().is_empty();
+            seen.requests.lock().unwrap().push(request);
+            if first {
+                raw.say(ok(r#"{"service":"default","id":"0000000000000001"}"#)).await;
+            }
+        }
+    })
+    .await;
+    let replica = TestNode::with(None, |config| {
+        config.ttl = Duration::from_millis(400);
+        config.hold_timeout = Duration::from_millis(300);
+        config.limits.connect_timeout = Duration::from_millis(200);
+    });
+    replica.follow_address(&silent.address.to_string(), 1);
+    let asked = Instant::now();
+    let (mut get, mut post) = (replica.client().await, replica.client().await);
+    get.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    until("it is there", || silent.seen.requests().len() == 2).await;
+    post.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n").await;
+    let answer = post.answer().await;
+    assert!([502, 503].contains(&answer.status()), "{answer:?}");
+    let answer = get.answer().await;
+    assert_eq!((answer.status(), answer.json()["verdict"].as_str()), (503, Some("maybe-executed")));
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_leader_that_only_takes_long_is_not_given_up() {
+    let go = Go::new();
+    let app = {
+        let go = go.clone();
+        TestApp::scripted(move |mut raw, _| {
+            let go = go.clone();
+            async move {
+                raw.request().await;
+                go.wait().await;
+                raw.say(ok("at last")).await;
+            }
+        })
+        .await
+    };
+    let primary = TestNode::start(Some(&app));
+    primary.lead(1);
+    let replica = TestNode::with(None, |config| config.ttl = Duration::from_millis(300));
+    replica.follow(&primary, 1);
+    let mut client = replica.client().await;
+    client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n").await;
+    primary.until("it was asked several times whether it is there", |totals| outcome(totals, "local") > 3).await;
+    go.on();
+    assert_eq!(client.answer().await.text(), "at last");
+}
+
+#[tokio::test]
 async fn a_leader_that_refuses_connections_is_waited_for() {
     let app = TestApp::hello().await;
     let vacant = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -428,6 +429,16 @@ impl TestApp {
 
 pub(super) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Sends `bytes` in the background, as far as they are taken, and keeps the sending side open.
+pub(super) fn sending(mut to: OwnedWriteHalf, bytes: Vec<u8>) -> JoinSet<OwnedWriteHalf> {
+    let mut sending = JoinSet::new();
+    sending.spawn(async move {
+        to.write_all(&bytes).await.ok();
+        to
+    });
+    sending
 }
 
 /// Lets a scripted app go on when the test says so.
