@@ -1,1 +1,185 @@
-//! To be written.
+//! The daemon, put together: build, bind, spawn, wait, drain.
+//!
+//! The control plane — the election, the store's client, the admin listener and the signals — lives on this thread's
+//! runtime; the data plane has threads of its own, so that no load of requests can starve a renewal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::advertise;
+use crate::api::{self, Bound, ElectionStatus, Identity, Listen, Local, LocalConfig, Plane, Right, Shared, Status};
+use crate::config::Config;
+use crate::machine;
+use crate::node::{BootId, Node};
+use crate::replication::{Candidate, CandidateHandle, RoleWatch};
+use crate::shutdown::Signals;
+
+/// What closing takes beyond the drain: one look of a held request at its new primary.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+/// Runs a node until a signal ends it. The first one hands over, drains and closes; a second one ends it at once.
+///
+/// # Errors
+/// When it cannot start, when a part of it ends that should not, or when a second signal cut it short.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the control runtime")?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen().context("listen for signals")?;
+        let mut daemon = Daemon::start(config)?;
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            reason = daemon.failed() => bail!(reason),
+        };
+        info!(signal, "Stopping");
+        tokio::select! {
+            () = daemon.stop() => info!("Stopped"),
+            signal = signals.next() => bail!("{signal} came before the node was done stopping, so it ended at once and cut what ran"),
+        }
+        Ok(())
+    })
+}
+
+/// A running node.
+struct Daemon {
+    status: Arc<Status>,
+    plane: Arc<Plane>,
+    candidate: Option<CandidateHandle>,
+    drain_timeout: Duration,
+    /// Everything of the control plane; each task returns what it is called.
+    tasks: JoinSet<&'static str>,
+    /// What is done once and then over.
+    _errands: JoinSet<()>,
+    stop_election: CancellationToken,
+    stop_admin: CancellationToken,
+}
+
+impl Daemon {
+    fn start(config: Config) -> anyhow::Result<Self> {
+        let candidacy = Candidacy::open(&config)?;
+        let open_files = machine::raise_open_files();
+        let bound = api::bind(&config.api)?;
+        let admin = config.admin.as_ref().map(|admin| api::bind_admin(&admin.listen)).transpose()?;
+        for warning in &config.warnings {
+            warn!("{warning}");
+        }
+
+        let node = candidacy.as_ref().map(|candidacy| candidacy.node.clone()).or_else(|| lone_node(&config, &bound));
+        let roles = candidacy.as_ref().map_or_else(RoleWatch::lone, |candidacy| candidacy.roles.clone());
+        let handle = candidacy.as_ref().map(|candidacy| candidacy.handle.clone());
+        let election = candidacy.as_ref().map(|candidacy| candidacy.status.clone());
+        let status = Arc::new(Status::new(identity(&config, node.as_ref()), roles.clone(), election, bound.ledger()));
+        let verb_limit = config.drain_timeout + config.api.ttl + CLOSE_GRACE;
+        let local = LocalConfig { routes: config.local_routes, token: config.token, verb_limit };
+        let local = Arc::new(Local::new(Arc::clone(&status), handle.clone(), local));
+
+        for addr in bound.addresses() {
+            info!(%addr, workers = config.api.workers, open_files, "Listening for HTTP");
+        }
+        let shared = Shared { node, service: config.service, roles, local: Arc::clone(&local) as _ };
+        let plane = Arc::new(bound.serve(shared).context("start the workers")?);
+
+        let mut errands = JoinSet::new();
+        let (mut tasks, stop_election, stop_admin) = (JoinSet::new(), CancellationToken::new(), CancellationToken::new());
+        if let Some(Candidacy { candidate, node, .. }) = candidacy {
+            errands.spawn(advertise::check(node));
+            let running = candidate.with_drain(Arc::clone(&plane) as _, config.drain_timeout).run(stop_election.clone());
+            tasks.spawn(named("election", running));
+        }
+        if let Some((admin, socket)) = config.admin.zip(admin) {
+            info!(addr = %socket.address(), "Listening for administration");
+            let right = if admin.is_private { Right::AdminListener } else { Right::None };
+            tasks.spawn(named("admin listener", socket.serve(local, right, stop_admin.clone())));
+        }
+        let timed = Arc::clone(&status);
+        tasks.spawn(named("role timer", async move { timed.time_roles().await }));
+        Ok(Self {
+            status,
+            plane,
+            candidate: handle,
+            drain_timeout: config.drain_timeout,
+            tasks,
+            _errands: errands,
+            stop_election,
+            stop_admin,
+        })
+    }
+
+    /// Returns when a part of the node ended that should not, with which and why.
+    async fn failed(&mut self) -> String {
+        tokio::select! {
+            why = self.plane.failed() => format!("a worker ended: {why}"),
+            ended = self.tasks.join_next(), if !self.tasks.is_empty() => match ended {
+                Some(Ok(part)) => format!("the {part} ended, though nobody told it to"),
+                Some(Err(error)) => format!("a part of the control plane ended: {error}"),
+                None => "the control plane ended, though nobody told it to".to_owned(),
+            },
+        }
+    }
+
+    /// Not ready; step down and give the lock back; let what is held go to the new primary; close; the admin listener last.
+    async fn stop(&mut self) {
+        self.status.stop();
+        self.plane.closing();
+        if let Some(candidate) = &self.candidate {
+            candidate.retire().await;
+        }
+        // The node follows on meanwhile, so that what it still holds finds the next primary.
+        self.plane.close(self.drain_timeout + CLOSE_GRACE).await;
+        self.stop_election.cancel();
+        self.stop_admin.cancel();
+        self.tasks.shutdown().await;
+    }
+}
+
+/// This node's part in an election.
+struct Candidacy {
+    node: Node,
+    candidate: Candidate,
+    handle: CandidateHandle,
+    roles: RoleWatch,
+    status: ElectionStatus,
+}
+
+impl Candidacy {
+    /// Opens the store; nothing is sent yet. `None` for a lone node.
+    fn open(config: &Config) -> anyhow::Result<Option<Self>> {
+        let (Some(election), Some(address)) = (&config.election, &config.advertise) else { return Ok(None) };
+        let node = Node::new(address.clone());
+        let lock = election.open(node.clone())?;
+        let (candidate, handle, roles) = Candidate::new(lock, node.clone(), election.timing);
+        let status = ElectionStatus { store: election.store.to_string(), ttl: election.timing.ttl(), counters: candidate.counters() };
+        Ok(Some(Self { node, candidate, handle, roles, status }))
+    }
+}
+
+/// A node that takes part in no election, where it was told to be reached, or else where it listens.
+fn lone_node(config: &Config, bound: &Bound) -> Option<Node> {
+    let listens = |listen: &Listen| match listen {
+        Listen::Tcp(address) if address.ip().is_unspecified() => format!("{}:{}", machine::host_name(), address.port()).parse().ok(),
+        Listen::Tcp(address) => address.to_string().parse().ok(),
+        Listen::Unix(_) => None,
+    };
+    config.advertise.clone().or_else(|| bound.addresses().iter().find_map(listens)).map(Node::new)
+}
+
+fn identity(config: &Config, node: Option<&Node>) -> Identity {
+    Identity {
+        host: machine::host_name(),
+        memory: machine::memory(),
+        service: config.service.clone(),
+        address: node.map(|node| node.address.clone()),
+        boot: node.map_or_else(BootId::random, |node| node.boot),
+        has_app: !config.api.upstream.is_empty(),
+    }
+}
+
+/// A task that says what it was when it ends.
+async fn named<T>(name: &'static str, task: impl Future<Output = T>) -> &'static str {
+    task.await;
+    name
+}

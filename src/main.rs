@@ -1,3 +1,7 @@
 //! The `bellwether` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bellwether::cli::run()
+}

@@ -245,7 +245,7 @@ fn bind_unix(listen: &Listen, path: &Path, workers: usize) -> Result<Vec<Listene
     Ok(listeners)
 }
 
-/// The admin listener, bound: it answers local routes only, with the rights of [`Right::AdminListener`](crate::api::Right).
+/// The admin listener, bound: it answers local routes only.
 #[derive(Debug)]
 pub struct AdminSocket {
     address: Listen,

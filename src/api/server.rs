@@ -200,11 +200,11 @@ impl Drop for Counted<'_> {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl AdminSocket {
-    /// Answers local routes, with the rights of the admin listener, until `stop`; a request in progress is finished.
+    /// Answers local routes until `stop`, each request with `right`; a request in progress is finished.
     ///
     /// # Errors
     /// When the runtime cannot take the socket.
-    pub async fn serve(self, local: Arc<dyn LocalApi>, stop: CancellationToken) -> io::Result<()> {
+    pub async fn serve(self, local: Arc<dyn LocalApi>, right: Right, stop: CancellationToken) -> io::Result<()> {
         let mut connections = JoinSet::new();
         let listener = match self.listener {
             Listener::Tcp(listener) => Admin::Tcp(tokio::net::TcpListener::from_std(listener)?),
@@ -215,7 +215,7 @@ impl AdminSocket {
                 () = stop.cancelled() => break,
                 Some(_ended) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok(socket) => drop(connections.spawn(serve_admin(socket, Arc::clone(&local), stop.clone()))),
+                    Ok(socket) => drop(connections.spawn(serve_admin(socket, Arc::clone(&local), right, stop.clone()))),
                     Err(error) => {
                         debug!(%error, "no admin connection accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -242,10 +242,10 @@ impl Admin {
     }
 }
 
-async fn serve_admin(socket: Socket, local: Arc<dyn LocalApi>, stop: CancellationToken) {
+async fn serve_admin(socket: Socket, local: Arc<dyn LocalApi>, right: Right, stop: CancellationToken) {
     let service = service_fn(|request: Request<Incoming>| {
         let local = Arc::clone(&local);
-        async move { Ok::<_, Infallible>(answer_admin(&*local, request).await) }
+        async move { Ok::<_, Infallible>(answer_admin(&*local, request, right).await) }
     });
     let mut builder = http1::Builder::new();
     let connection = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(socket), service);
@@ -262,10 +262,10 @@ async fn serve_admin(socket: Socket, local: Arc<dyn LocalApi>, stop: Cancellatio
     }
 }
 
-async fn answer_admin(local: &dyn LocalApi, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer_admin(local: &dyn LocalApi, request: Request<Incoming>, right: Right) -> Response<Full<Bytes>> {
     let (head, _body) = request.into_parts();
     if local.claims(&head.method, head.uri.path()) {
-        return local.answer(&head, Right::AdminListener).await.map(Full::new);
+        return local.answer(&head, right).await.map(Full::new);
     }
     let mut response = Response::new(Full::new(Bytes::from_static(b"only a node's own routes are answered here\n")));
     *response.status_mut() = StatusCode::NOT_FOUND;

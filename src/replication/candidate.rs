@@ -42,7 +42,7 @@ pub trait Drain: Send + Sync {
 /// use tokio_util::sync::CancellationToken;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let store = Memory::new();
+/// let store = Memory::new(1);
 /// let timing = Timing::new(Duration::from_secs(3))?;
 /// let node = Node::new("10.0.0.1:4000".parse()?);
 /// let (candidate, handle, roles) = Candidate::new(store.lock(&node, timing.ttl()), node, timing);
@@ -218,7 +218,7 @@ impl Candidate {
         if tenure.timing().ttl() > self.observer.timing.ttl() {
             warn!(asked = ?self.observer.timing.ttl(), granted = ?tenure.timing().ttl(), "store granted a longer TTL than asked, using it");
         }
-        self.observer.calls.counters().tenure_began();
+        self.observer.calls.counters().tenure_began(tenure.timing().ttl());
         // A store that lost its data counts anew: whoever leads under a greater epoch gets a TTL to notice.
         let mut serve_from = self.observer.belief.doubts(epoch).then(|| sent + tenure.timing().ttl());
         let why = loop {
@@ -242,14 +242,15 @@ impl Candidate {
                 }
             }
         };
-        self.lost(epoch, why).await
+        self.lost(tenure, why).await
     }
 
-    /// The lock is somebody else's or nobody's: say so first, then let go of whatever the store still keeps of ours.
-    async fn lost(&mut self, epoch: Epoch, why: &'static str) -> Phase {
+    /// The lock is somebody else's or nobody's: say so first, then let go of whatever the store still keeps of this tenure.
+    /// Not by leaving the queue: such a call could arrive late, and end the next tenure instead.
+    async fn lost(&mut self, tenure: Tenure, why: &'static str) -> Phase {
         self.observer.publish(Role::Electing);
-        warn!(%epoch, why, "Cluster leadership lost");
-        self.leave_queue().await;
+        warn!(epoch = %tenure.epoch(), why, "Cluster leadership lost");
+        tenure.let_go(&self.observer.calls).await;
         Phase::Campaign
     }
 
@@ -260,10 +261,10 @@ impl Candidate {
             match order {
                 Order::Resign(answer) => {
                     answer.send(Err(ResignError::LostMeanwhile)).ok();
-                    return self.lost(epoch, why).await;
+                    return self.lost(tenure, why).await;
                 }
                 Order::Retire(answer) => {
-                    self.lost(epoch, why).await;
+                    self.lost(tenure, why).await;
                     answer.send(None).ok();
                     return Phase::Aside(None);
                 }

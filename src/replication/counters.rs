@@ -36,6 +36,8 @@ pub struct Counters {
     role_changes: AtomicU64,
     /// Milliseconds; `u64::MAX` outside a tenure.
     lease_margin: AtomicU64,
+    /// Milliseconds; 0 before the first tenure.
+    granted_ttl: AtomicU64,
     calls: [[AtomicU64; RESULTS.len()]; Operation::NAMES.len()],
     contact: Mutex<Contact>,
 }
@@ -63,6 +65,7 @@ impl Counters {
         Self {
             role_changes: AtomicU64::new(0),
             lease_margin: AtomicU64::new(u64::MAX),
+            granted_ttl: AtomicU64::new(0),
             calls: Default::default(),
             contact: Mutex::new(Contact { started: clock::now(), last: None, failing: None }),
         }
@@ -77,6 +80,14 @@ impl Counters {
     pub fn lease_margin(&self) -> Option<Duration> {
         match self.lease_margin.load(Ordering::Relaxed) {
             u64::MAX => None,
+            millis => Some(Duration::from_millis(millis)),
+        }
+    }
+
+    /// The TTL that the store granted for the latest tenure of this node, which may differ from what was asked.
+    pub fn granted_ttl(&self) -> Option<Duration> {
+        match self.granted_ttl.load(Ordering::Relaxed) {
+            0 => None,
             millis => Some(Duration::from_millis(millis)),
         }
     }
@@ -102,8 +113,9 @@ impl Counters {
         self.role_changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn tenure_began(&self) {
+    pub(super) fn tenure_began(&self, ttl: Duration) {
         self.lease_margin.store(u64::MAX, Ordering::Relaxed);
+        self.granted_ttl.store(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     pub(super) fn renewed_with(&self, left: Duration) {

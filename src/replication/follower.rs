@@ -24,7 +24,7 @@ use crate::store::{Epoch, Leader, Lock, StoreError};
 /// use tokio_util::sync::CancellationToken;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let store = Memory::new();
+/// let store = Memory::new(1);
 /// let timing = Timing::new(Duration::from_secs(3))?;
 /// let node = Node::new("10.0.0.1:4000".parse()?);
 /// let (candidate, _handle, _) = Candidate::new(store.lock(&node, timing.ttl()), node.clone(), timing);

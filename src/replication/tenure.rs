@@ -98,6 +98,13 @@ impl Tenure {
         }
     }
 
+    /// Tells the store once that this tenure, which is over, is no longer wanted. The store forgets it by itself otherwise.
+    pub(super) async fn let_go(mut self, calls: &Calls) {
+        if let Err(error) = calls.release(self.lease.as_mut()).await {
+            debug!(epoch = %self.me.epoch, %error, "could not let go of a lost tenure");
+        }
+    }
+
     /// Gives the lock back, trying again while the store has not yet taken it back by itself. True when it was given.
     pub(super) async fn release(mut self, calls: &Calls) -> bool {
         let gone_by_itself = self.deadline + self.timing.margin();

@@ -49,7 +49,8 @@ pub trait Lock: Send + Sync + fmt::Debug {
     /// [`StoreError`] when the store gave no decision.
     async fn acquire(&self) -> Result<Attempt, StoreError>;
 
-    /// Leaves the queue and gives back whatever this process still holds of the lock. Harmless when it holds nothing.
+    /// Leaves the queue and gives back whatever this process still holds of the lock. Harmless when it holds nothing. For
+    /// whoever will not acquire again: a call that arrives late may end any tenure of this process.
     ///
     /// # Errors
     /// [`StoreError`] when the store gave no decision.

@@ -1,5 +1,102 @@
 //! The stores that can keep the election's lock: single, bounded round trips; no policy and no loop.
+//!
+//! A [`StoreUrl`] says which store and where; [`StoreUrl::open`] makes a [`Lock`] of it for one node. Which drivers a
+//! build has is decided here and nowhere else.
 
 mod contract;
+mod election;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod limits;
+mod memory;
+mod options;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod url;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::node::Node;
 
 pub use contract::{Attempt, Cause, Epoch, Leader, Lease, Lock, Renewal, StoreError};
+pub use election::{Election, NameError};
+pub use limits::{OptionMismatch, TtlMismatch};
+pub use memory::{Faults, Holder, Memory};
+pub use options::{OptionError, Secret, SecretError, StoreOption, StoreOptions};
+pub use url::{StoreUrl, UrlError};
+
+use url::{Place, Scheme};
+
+/// All that a driver needs to know of the election to make one lock.
+#[derive(Clone, Debug)]
+pub struct LockConfig {
+    /// Which election.
+    pub election: Election,
+    /// Who campaigns.
+    pub node: Node,
+    /// How long the lock shall outlive a silent holder.
+    pub ttl: Duration,
+    /// How long the caller will wait for one call; a driver's own time limits lie below it.
+    pub call_timeout: Duration,
+}
+
+/// Why a store cannot be opened; a person must change something before the program can start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// An option that the store does not take, or one of a pair.
+    #[error(transparent)]
+    Option(#[from] OptionMismatch),
+    /// A TTL that the store cannot keep.
+    #[error(transparent)]
+    Ttl(#[from] TtlMismatch),
+    /// A password or token that cannot be read.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// Anything that only the driver knows of; the sentence says what to do.
+    #[error("{0}")]
+    Place(String),
+}
+
+impl StoreUrl {
+    /// Makes the lock of one node. Nothing is sent: a store that is down is no error here.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the store could never work as it is asked to.
+    pub fn open(&self, options: &StoreOptions, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+        self.check_options(options)?;
+        self.check_ttl(config.ttl)?;
+        match &self.place {
+            Place::Etcd(endpoints) => open_etcd(endpoints, options, config),
+            Place::Sqlite(path) => open_sqlite(path, &config),
+            Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
+        }
+    }
+}
+
+/// Whether this build has a store's driver.
+fn has_driver(scheme: Scheme) -> bool {
+    match scheme {
+        Scheme::Etcd => cfg!(feature = "etcd"),
+        Scheme::Sqlite => cfg!(feature = "sqlite"),
+        Scheme::Memory => true,
+    }
+}
+
+#[cfg(feature = "etcd")]
+use etcd::open as open_etcd;
+
+/// Never called: without the driver there is no URL that leads here.
+#[cfg(not(feature = "etcd"))]
+fn open_etcd(_: &[crate::node::Address], _: &StoreOptions, _: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(UrlError::NotBuilt("etcd").to_string()))
+}
+
+#[cfg(feature = "sqlite")]
+use sqlite::open as open_sqlite;
+
+/// Never called: without the driver there is no URL that leads here.
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_: &std::path::Path, _: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(UrlError::NotBuilt("sqlite").to_string()))
+}

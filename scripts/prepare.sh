@@ -1,0 +1,53 @@
+#!/bin/sh
+# Installs the Debian packages that building (`build`) or testing (`test`) needs and that are missing. Where nothing is
+# missing it does nothing, and needs neither a network nor root.
+set -eu
+
+# command, or file, that shows that a package is there = package
+BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprotobuf-dev"
+TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io"
+
+case "${1:-}" in
+    build) wanted=$BUILD ;;
+    test) wanted=$TEST ;;
+    *) echo "usage: $0 build|test" >&2; exit 2 ;;
+esac
+
+missing=
+for pair in $wanted; do
+    sign=${pair%%=*}
+    case "$sign" in
+        /*) [ -e "$sign" ] || missing="$missing ${pair#*=}" ;;
+        *) command -v "$sign" >/dev/null 2>&1 || missing="$missing ${pair#*=}" ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+cannot() {
+    echo "$0: missing:$missing; $1" >&2
+    exit 1
+}
+
+command -v apt-get >/dev/null 2>&1 || cannot "install what provides them on this system (these are the names on Debian)"
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null 2>&1 || cannot "run as root: apt-get install$missing"
+    as_root=sudo
+fi
+
+echo "installing$missing"
+# Servers that a package brings stay off: the tests start their own, on free ports and with their data in temporary folders.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
+    $as_root chmod 755 $policy
+    trap '$as_root rm -f $policy' EXIT
+fi
+$as_root apt-get update -qq || cannot "apt-get update did not work, see above"
+# Since Debian 13 the Docker client is a package of its own.
+if apt-cache show docker-cli >/dev/null 2>&1; then
+    missing=$(echo "$missing" | sed 's/docker\.io/docker-cli/')
+fi
+# shellcheck disable=SC2086 # a list of names
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >/dev/null \
+    || cannot "apt-get could not install them, see above"

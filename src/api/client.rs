@@ -1,0 +1,185 @@
+//! A small client for one question to one node: what the reading and acting commands use.
+//!
+//! It opens a connection, asks once, and closes. Every step is bounded by the one limit that the caller gives.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONNECTION, HOST};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::admin::Token;
+use crate::node::Address;
+
+/// More than any answer of a node is long.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// Which node to ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// At an address; the host may be a name.
+    Tcp(Address),
+    /// At a unix socket.
+    Unix(PathBuf),
+}
+
+/// Why a text names no node.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Not one of the forms.
+    #[error("write host:port, :port, tcp://host:port or unix:///path")]
+    Form,
+}
+
+/// Why a node gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("cannot connect to {target}, is a node running there? -H (BELLWETHER_HOST) names another")]
+    Connect {
+        /// Which node.
+        target: Target,
+        /// What the system reported.
+        source: std::io::Error,
+    },
+    /// Whoever listens there broke the exchange off, or does not speak HTTP.
+    #[error("{target} did not answer as a node does")]
+    Exchange {
+        /// Which node.
+        target: Target,
+        /// What went wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Not in time.
+    #[error("{target} did not answer within {}", humantime::format_duration(*.limit))]
+    Timeout {
+        /// Which node.
+        target: Target,
+        /// The limit that was given.
+        limit: Duration,
+    },
+}
+
+/// What a node answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl Target {
+    /// Asks this node once, within `limit`; `token` goes along where there is one.
+    ///
+    /// # Errors
+    /// [`ClientError`] when there was no answer; an answer of any status is `Ok`.
+    pub async fn ask(&self, method: Method, path: &str, token: Option<&Token>, limit: Duration) -> Result<Answer, ClientError> {
+        let asked = async {
+            let refused = |source| ClientError::Connect { target: self.clone(), source };
+            match self {
+                Self::Tcp(address) => {
+                    let stream = TcpStream::connect((address.host(), address.port())).await.map_err(refused)?;
+                    self.exchange(stream, method, path, token).await
+                }
+                Self::Unix(socket) => {
+                    let stream = UnixStream::connect(socket).await.map_err(refused)?;
+                    self.exchange(stream, method, path, token).await
+                }
+            }
+        };
+        tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(ClientError::Timeout { target: self.clone(), limit }))
+    }
+
+    async fn exchange<S>(&self, stream: S, method: Method, path: &str, token: Option<&Token>) -> Result<Answer, ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let broken = |source| ClientError::Exchange { target: self.clone(), source };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(error.into()))?;
+        let request = self.request(method, path, token).map_err(|error| broken(error.into()))?;
+        let answered = async {
+            let (head, body) = sender.send_request(request).await.map_err(|error| broken(error.into()))?.into_parts();
+            let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(broken)?.to_bytes();
+            Ok(Answer { status: head.status, body })
+        };
+        tokio::pin!(answered);
+        tokio::select! {
+            biased;
+            answer = &mut answered => answer,
+            ended = connection => match ended {
+                // The connection may end with the answer complete and not yet read.
+                Ok(()) => answered.await,
+                Err(error) => Err(broken(error.into())),
+            },
+        }
+    }
+
+    fn request(&self, method: Method, path: &str, token: Option<&Token>) -> http::Result<Request<Empty<Bytes>>> {
+        let host = match self {
+            Self::Tcp(address) => address.as_str(),
+            Self::Unix(_) => "localhost",
+        };
+        let mut request = Request::builder().method(method).uri(path).header(HOST, host).header(CONNECTION, "close");
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, token.bearer());
+        }
+        request.body(Empty::new())
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    /// Takes every form that a node listens on. Of several, as a node's own `BELLWETHER_HOST` may hold, the first.
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let first = text.split(',').next().unwrap_or(text);
+        if let Some(path) = first.strip_prefix("unix://") {
+            return if path.starts_with('/') { Ok(Self::Unix(path.into())) } else { Err(TargetError::Form) };
+        }
+        let place = first.strip_prefix("tcp://").or_else(|| first.strip_prefix("http://")).unwrap_or(first);
+        let place = place.strip_suffix('/').unwrap_or(place);
+        let local = if place.starts_with(':') { "127.0.0.1" } else { "" };
+        format!("{local}{place}").parse().map(Self::Tcp).map_err(|_| TargetError::Form)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(out),
+            Self::Unix(socket) => write!(out, "unix://{}", socket.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_named_as_it_listens() {
+        for (text, shown) in [
+            (":4000", "127.0.0.1:4000"),
+            ("10.0.0.1:4000", "10.0.0.1:4000"),
+            ("tcp://node-1:4000", "node-1:4000"),
+            ("http://node-1:4000/", "node-1:4000"),
+            ("[::1]:4000", "[::1]:4000"),
+            ("unix:///run/b.sock", "unix:///run/b.sock"),
+            (":4000,unix:///run/b.sock", "127.0.0.1:4000"),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), shown, "{text}");
+        }
+        for text in ["", "4000", "unix://relative", "::1", "https://node:4000", "node:0"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `bellwether manage`: the daemon.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use serde::Deserialize;
+
+use crate::api::{Listen, LocalRoutes};
+use crate::config::{self, Block, ByteSize, Config, Count, Span};
+use crate::node::Address;
+use crate::telemetry::{LogFormat, LogLevel};
+
+const EXAMPLES: &str = "\
+Every flag can be given as an environment variable (BELLWETHER_REPLICATION_TTL=5s) or as a key of the
+--config file (replication-ttl = \"5s\"). Flags override the environment, and that overrides the file.
+
+Examples:
+  One of three nodes; the same on the other two, each with its own address:
+    bellwether manage -H :4000 --replication --advertise 10.0.0.1:4000 \\
+        --upstream http://127.0.0.1:8080 etcd://10.0.0.7:2379,10.0.0.8:2379,10.0.0.9:2379
+
+  One of two nodes on one machine, no server needed; the other one with 4002 and 8082:
+    bellwether manage -H :4001 --replication --advertise 127.0.0.1:4001 \\
+        --upstream http://127.0.0.1:8081 sqlite:///tmp/lock.db
+
+  A lone primary in front of a Docker engine, no store:
+    bellwether manage -H :4000 --upstream unix:///var/run/docker.sock
+
+The first SIGTERM or SIGINT hands over, drains and exits with 0; a second one ends at once, with 1.
+Exit status: 0 stopped by a signal, 1 could not start or go on, 2 wrong usage.";
+
+/// Every setting of the daemon, written once: its flag, its environment variable and its key in the configuration file.
+#[derive(Args, Deserialize, Clone, Default, Debug)]
+#[command(after_help = EXAMPLES)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Settings {
+    /// Where the election lives: etcd://HOST:PORT,HOST:PORT/PREFIX or sqlite:///ABSOLUTE/PATH.db
+    ///
+    /// All nodes of one election name the same store and the same --service. The prefix is `bellwether` unless given.
+    /// Credentials belong in files: see --store-opt.
+    #[arg(value_name = "STORE", env = "BELLWETHER_STORE", hide_env_values = true)]
+    #[serde(deserialize_with = "config::one")]
+    pub store: Option<String>,
+
+    /// Listen here; repeat for more [default: 127.0.0.1:4000]
+    ///
+    /// One of `:4000` (all interfaces), `ip:port`, `[v6]:port`, `tcp://ip:port` or `unix:///path`. Port 0 takes any free
+    /// one; the log line `Listening for HTTP` tells which.
+    #[arg(short = 'H', long, value_name = "ADDR", env = "BELLWETHER_HOST", value_delimiter = ',', help_heading = "Serving")]
+    #[serde(deserialize_with = "config::many")]
+    pub host: Option<Vec<Listen>>,
+
+    /// The app that this node serves while it is primary: http://HOST:PORT or unix:///PATH
+    ///
+    /// Without one a primary answers 503 `no-upstream`.
+    #[arg(long, value_name = "URL", env = "BELLWETHER_UPSTREAM", hide_env_values = true, value_delimiter = ',', help_heading = "Serving")]
+    #[serde(deserialize_with = "config::many")]
+    pub upstream: Option<Vec<String>>,
+
+    /// Paths that the node answers itself, also under /vN.NN; empty for none [default: /_ping,/info]
+    ///
+    /// Leave one out when the app must answer it. Everything under /_bellwether/ is always the node's own.
+    #[arg(long, value_name = "LIST", env = "BELLWETHER_LOCAL_ROUTES", help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub local_routes: Option<LocalRoutes>,
+
+    /// Whose X-Forwarded-* headers are believed, like 10.0.0.0/8,fd00::/8 [default: nobody's]
+    ///
+    /// Name the load balancers in front of the nodes, and nothing that a client can send from.
+    #[arg(long, value_name = "CIDR", env = "BELLWETHER_TRUSTED_PROXIES", value_delimiter = ',', help_heading = "Serving")]
+    #[serde(deserialize_with = "config::many")]
+    pub trusted_proxies: Option<Vec<Block>>,
+
+    /// Threads that carry requests [default: one per core]
+    ///
+    /// The election has a thread of its own, whatever this says.
+    #[arg(long, value_name = "N", env = "BELLWETHER_WORKERS", allow_negative_numbers = true, help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub workers: Option<Count>,
+
+    /// Take part in the election; without it this node is a lone primary [default: false]
+    #[arg(long, value_name = "BOOL", env = "BELLWETHER_REPLICATION", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", help_heading = "Election")]
+    pub replication: Option<bool>,
+
+    /// How the other nodes reach this one: `host:port`, `ip:port` or `[v6]:port`; required with --replication
+    ///
+    /// It must lead to this node from every other node, through whatever maps ports on the way. It need not be an address
+    /// of this machine. There is no default, because a guess that is wrong sends requests to the wrong place.
+    #[arg(long, value_name = "HOST:PORT", env = "BELLWETHER_ADVERTISE", help_heading = "Election")]
+    #[serde(deserialize_with = "config::one")]
+    pub advertise: Option<Address>,
+
+    /// How long the lock outlives a silent holder [default: 10s]
+    ///
+    /// The one timing knob of the election: a crashed primary is replaced about this long after its last renewal. Renewals
+    /// go out at every third of it. Shorten it for a quicker failover, lengthen it when the store or the network pauses.
+    #[arg(long, value_name = "DUR", env = "BELLWETHER_REPLICATION_TTL", allow_hyphen_values = true, help_heading = "Election")]
+    #[serde(deserialize_with = "config::one")]
+    pub replication_ttl: Option<Span>,
+
+    /// The election's name; nodes with the same name in the same store elect one primary [default: default]
+    #[arg(long, value_name = "NAME", env = "BELLWETHER_SERVICE", help_heading = "Election")]
+    #[serde(deserialize_with = "config::one")]
+    pub service: Option<String>,
+
+    /// An option of the store, key=value; repeat for more: cacert, cert, key, username, password-file, token-file
+    ///
+    /// Which of them apply depends on the store. Secrets are read from files, so that no process list shows them.
+    #[arg(
+        long,
+        value_name = "KEY=VALUE",
+        env = "BELLWETHER_STORE_OPT",
+        hide_env_values = true,
+        value_delimiter = ',',
+        help_heading = "Election"
+    )]
+    #[serde(deserialize_with = "config::options")]
+    pub store_opt: Option<Vec<String>>,
+
+    /// How long a request waits while there is no primary [default: 2 × TTL + 5s]
+    ///
+    /// The default outlasts one crash and one more try. Then the client gets 503 with Retry-After. 0s holds nothing.
+    #[arg(long, value_name = "DUR", env = "BELLWETHER_HOLD_TIMEOUT", allow_hyphen_values = true, help_heading = "Waiting")]
+    #[serde(deserialize_with = "config::one")]
+    pub hold_timeout: Option<Span>,
+
+    /// How many requests may wait at once [default: 10000]
+    #[arg(long, value_name = "N", env = "BELLWETHER_HOLD_REQUESTS", allow_negative_numbers = true, help_heading = "Waiting")]
+    #[serde(deserialize_with = "config::one")]
+    pub hold_requests: Option<Count>,
+
+    /// How many bytes the waiting requests may take, heads and what is kept of bodies [default: 64MiB]
+    #[arg(long, value_name = "SIZE", env = "BELLWETHER_HOLD_BYTES", allow_negative_numbers = true, help_heading = "Waiting")]
+    #[serde(deserialize_with = "config::one")]
+    pub hold_bytes: Option<ByteSize>,
+
+    /// How long running requests get when the primary steps down [default: 10s]
+    ///
+    /// A resigning or stopping primary takes on nothing new, waits this long for what runs, and cuts what is left. Make it
+    /// longer than the slowest request that must not be cut.
+    #[arg(long, value_name = "DUR", env = "BELLWETHER_DRAIN_TIMEOUT", allow_hyphen_values = true, help_heading = "Waiting")]
+    #[serde(deserialize_with = "config::one")]
+    pub drain_timeout: Option<Span>,
+
+    /// One more listener, whose callers may act on the node: unix:///path or a loopback address
+    ///
+    /// Other addresses are refused unless --admin-token-file is given; their callers then need the token.
+    #[arg(long, value_name = "ADDR", env = "BELLWETHER_ADMIN", help_heading = "Operating")]
+    #[serde(deserialize_with = "config::one")]
+    pub admin: Option<Listen>,
+
+    /// A file with a token; whoever sends it as `Authorization: Bearer TOKEN` may act on the node, on any listener
+    #[arg(long, value_name = "FILE", env = "BELLWETHER_ADMIN_TOKEN_FILE", help_heading = "Operating")]
+    pub admin_token_file: Option<PathBuf>,
+
+    /// Read settings from this TOML file
+    #[arg(long, value_name = "FILE", env = "BELLWETHER_CONFIG", help_heading = "Operating")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+
+    /// How log lines on standard error are written: text or json [default: text]
+    #[arg(long, value_name = "FORMAT", env = "BELLWETHER_LOG_FORMAT", help_heading = "Operating")]
+    #[serde(deserialize_with = "config::one")]
+    pub log_format: Option<LogFormat>,
+
+    /// Which log lines: off, error, warn, info, debug, trace, or directives like info,bellwether::api=debug [default: info]
+    #[arg(long, value_name = "LEVEL", env = "BELLWETHER_LOG_LEVEL", help_heading = "Operating")]
+    #[serde(deserialize_with = "config::one")]
+    pub log_level: Option<LogLevel>,
+}
+
+impl Settings {
+    /// These settings where they say something, and `under` where they do not.
+    #[must_use]
+    pub fn over(self, under: Self) -> Self {
+        macro_rules! first_of {
+            ($($field:ident),* $(,)?) => { Self { $($field: self.$field.or(under.$field)),* } };
+        }
+        first_of!(
+            store,
+            host,
+            upstream,
+            local_routes,
+            trusted_proxies,
+            workers,
+            replication,
+            advertise,
+            replication_ttl,
+            service,
+            store_opt,
+            hold_timeout,
+            hold_requests,
+            hold_bytes,
+            drain_timeout,
+            admin,
+            admin_token_file,
+            config,
+            log_format,
+            log_level,
+        )
+    }
+
+    pub(super) fn run(self) -> Result<(), super::Failure> {
+        let config = Config::resolve(self)?;
+        crate::telemetry::init(&config.log);
+        Ok(crate::app::run(config)?)
+    }
+}

@@ -1,0 +1,259 @@
+//! From settings to a configuration that can be run: the sum of what the rooms need.
+//!
+//! Everything that can be wrong without asking the system is found here, before anything is bound, opened or written.
+//! Each error is one sentence: what is wrong, where it was said, and what to do.
+
+mod file;
+mod value;
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::api::{self, Limits, Listen, LocalRoutes, Token};
+use crate::cli::Settings;
+use crate::cluster::Upstream;
+use crate::node::{Address, Node};
+use crate::replication::Timing;
+use crate::store::{Lock, LockConfig, StoreOption, StoreOptions, StoreUrl};
+use crate::telemetry;
+
+pub(crate) use file::{many, one, options};
+pub use value::{Block, ByteSize, Count, Span, ValueError};
+
+const DEFAULT_TTL: Duration = Duration::from_secs(10);
+const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
+const LONGEST_HOLD: Duration = Duration::from_secs(60 * 60);
+const LONGEST_DRAIN: Duration = Duration::from_secs(60 * 60);
+const MOST_WORKERS: usize = 256;
+const MOST_HELD: usize = 1_000_000;
+
+/// Everything that a node needs to run.
+#[derive(Debug)]
+pub struct Config {
+    /// The data plane.
+    pub api: api::Config,
+    /// Which paths the node answers itself.
+    pub local_routes: LocalRoutes,
+    /// The election's name.
+    pub service: String,
+    /// Where the other nodes reach this one.
+    pub advertise: Option<Address>,
+    /// The election, unless this is a lone primary.
+    pub election: Option<Election>,
+    /// One more listener, and whether coming through it gives the right to act.
+    pub admin: Option<Admin>,
+    /// What gives the right to act on any listener.
+    pub token: Option<Token>,
+    /// How long running requests get when the primary steps down.
+    pub drain_timeout: Duration,
+    /// What is logged, and how.
+    pub log: telemetry::Config,
+    /// What is odd and yet allowed: a line of the log each.
+    pub warnings: Vec<String>,
+}
+
+/// The admin listener.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Where it listens.
+    pub listen: Listen,
+    /// Whether only this machine can come through it, so that coming through it gives the right to act.
+    pub is_private: bool,
+}
+
+/// Which election, and how it is timed.
+#[derive(Clone, Debug)]
+pub struct Election {
+    /// Where it lives.
+    pub store: StoreUrl,
+    /// How to be let into the store.
+    pub options: StoreOptions,
+    /// Its name.
+    pub service: String,
+    /// Its durations.
+    pub timing: Timing,
+}
+
+/// A setting that cannot be used: one sentence, which names it and says what to do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    pub(crate) fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+
+    fn about(setting: &str, problem: impl std::fmt::Display) -> Self {
+        let variable = setting.trim_start_matches('-').replace('-', "_").to_uppercase();
+        Self(format!("{setting} (BELLWETHER_{variable}): {problem}"))
+    }
+}
+
+impl Config {
+    /// Completes `settings` from the configuration file that they name, checks all of it, and fills in the defaults.
+    ///
+    /// # Errors
+    /// [`ConfigError`] about the first thing that cannot be used.
+    pub fn resolve(settings: Settings) -> Result<Self, ConfigError> {
+        let settings = match settings.config.clone() {
+            Some(path) => settings.over(file::read(&path)?),
+            None => settings,
+        };
+        let mut warnings = Vec::new();
+        let service = settings.service.clone().unwrap_or_else(|| "default".to_owned());
+        let election = election(&settings, &service, &mut warnings)?;
+        let token = settings.admin_token_file.as_deref().map(|path| token(path, &mut warnings)).transpose()?;
+        let admin = settings.admin.clone().map(|listen| admin(listen, token.is_some())).transpose()?;
+        let timing = election.as_ref().map_or(Timing::granted(DEFAULT_TTL), |election| election.timing);
+        let drain_timeout = settings.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0);
+        at_most("--drain-timeout", drain_timeout, LONGEST_DRAIN)?;
+        let api = data_plane(&settings, timing)?;
+        if api.upstream.is_empty() {
+            warnings.push("--upstream is not given: as primary this node answers 503 no-upstream".to_owned());
+        }
+        if election.is_some() && api.hold_timeout < timing.ttl() {
+            let (hold, ttl) = (Span(api.hold_timeout), Span(timing.ttl()));
+            warnings.push(format!("--hold-timeout {hold} is shorter than the TTL of {ttl}: requests will fail when a primary crashes"));
+        }
+        Ok(Self {
+            api,
+            local_routes: settings.local_routes.unwrap_or_default(),
+            service,
+            advertise: settings.advertise,
+            election,
+            admin,
+            token,
+            drain_timeout,
+            log: telemetry::Config { format: settings.log_format.unwrap_or_default(), level: settings.log_level.unwrap_or_default() },
+            warnings,
+        })
+    }
+}
+
+impl Election {
+    /// The election named `service` in `store`, with `ttl` if the store can keep it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] about the first of these that cannot be used.
+    pub fn resolve(store: &str, options: &[String], service: &str, ttl: Span) -> Result<Self, ConfigError> {
+        let store: StoreUrl = store.parse().map_err(|error| ConfigError::new(format!("STORE (BELLWETHER_STORE): {error}")))?;
+        let about = |error: &dyn std::fmt::Display| ConfigError::about("--store-opt", error);
+        let options = options.iter().map(|option| option.parse::<StoreOption>()).collect::<Result<Vec<_>, _>>();
+        let options = StoreOptions::new(options.map_err(|error| about(&error))?).map_err(|error| about(&error))?;
+        store.election(service).map_err(|error| ConfigError::about("--service", error))?;
+        let timing = Timing::new(ttl.0).map_err(|error| ConfigError::about("--replication-ttl", error))?;
+        if ttl.0 < store.least_ttl() {
+            let least = Span(store.least_ttl());
+            return Err(ConfigError::about(
+                "--replication-ttl",
+                format_args!("{ttl} is less than {} can keep, the least is {least}", store.scheme()),
+            ));
+        }
+        Ok(Self { store, options, service: service.to_owned(), timing })
+    }
+
+    /// The election's lock, as `node` sees it; nothing is sent yet.
+    ///
+    /// # Errors
+    /// When the store cannot be used as it was given.
+    pub fn open(&self, node: Node) -> anyhow::Result<Arc<dyn Lock>> {
+        let election = self.store.election(&self.service).context("name the election")?;
+        let config = LockConfig { election, node, ttl: self.timing.ttl(), call_timeout: self.timing.call_timeout() };
+        self.store.open(&self.options, config).with_context(|| format!("STORE {}", self.store))
+    }
+}
+
+fn election(settings: &Settings, service: &str, warnings: &mut Vec<String>) -> Result<Option<Election>, ConfigError> {
+    if let Some(address) = settings.advertise.as_ref().filter(|address| address.is_unspecified()) {
+        let problem = format_args!("nobody can dial {address}, give an address at which the other nodes reach this one");
+        return Err(ConfigError::about("--advertise", problem));
+    }
+    match (settings.replication, &settings.store) {
+        (Some(true), None) => {
+            Err(ConfigError::about("--replication", "an election needs a STORE, for example etcd://10.0.0.7:2379 or sqlite:///tmp/lock.db"))
+        }
+        // Two nodes that each think they are alone would both serve: too dear a slip to guess what was meant.
+        (None, Some(_)) => Err(ConfigError::new(
+            "a STORE is given without --replication (BELLWETHER_REPLICATION), so nothing would be elected in it; \
+             add --replication, or leave the STORE out to run a lone primary",
+        )),
+        (Some(false), Some(_)) => {
+            warnings.push("--replication=false: this node is a lone primary and does not use its STORE".to_owned());
+            Ok(None)
+        }
+        (Some(false) | None, None) => Ok(None),
+        (Some(true), Some(store)) => {
+            let Some(address) = &settings.advertise else {
+                let problem = "is required with --replication, give the host:port at which the other nodes reach this one";
+                return Err(ConfigError::new(format!("--advertise (BELLWETHER_ADVERTISE) {problem}")));
+            };
+            let options = settings.store_opt.as_deref().unwrap_or_default();
+            let ttl = settings.replication_ttl.unwrap_or(Span(DEFAULT_TTL));
+            let election = Election::resolve(store, options, service, ttl)?;
+            if address.is_loopback() && !election.store.is_local() {
+                let scheme = election.store.scheme();
+                warnings.push(format!(
+                    "--advertise {address}: only this machine reaches that, while other machines can take part through {scheme}"
+                ));
+            }
+            Ok(Some(election))
+        }
+    }
+}
+
+fn token(path: &Path, warnings: &mut Vec<String>) -> Result<Token, ConfigError> {
+    let named = path.display();
+    let (token, exposed) =
+        Token::read(path).map_err(|error| ConfigError::about("--admin-token-file", format_args!("cannot use {named}: {error}")))?;
+    if exposed {
+        warnings.push(format!("--admin-token-file {named}: every user of this machine can read it, chmod it to 600"));
+    }
+    Ok(token)
+}
+
+fn admin(listen: Listen, has_token: bool) -> Result<Admin, ConfigError> {
+    let is_private = match &listen {
+        Listen::Unix(_) => true,
+        Listen::Tcp(address) => address.ip().is_loopback(),
+    };
+    if is_private || has_token {
+        return Ok(Admin { listen, is_private });
+    }
+    let problem = "others than this machine reach it; use unix:///path or a loopback address, or add --admin-token-file";
+    Err(ConfigError::about("--admin", format_args!("{listen}: {problem}")))
+}
+
+fn data_plane(settings: &Settings, timing: Timing) -> Result<api::Config, ConfigError> {
+    let upstream = settings.upstream.iter().flatten().map(|url| url.parse::<Upstream>());
+    let hold_timeout = settings.hold_timeout.map_or(timing.hold_timeout(), |span| span.0);
+    at_most("--hold-timeout", hold_timeout, LONGEST_HOLD)?;
+    let hold_requests = settings.hold_requests.map_or(10_000, |count| count.0);
+    if hold_requests > MOST_HELD {
+        return Err(ConfigError::about("--hold-requests", format_args!("{hold_requests} is too many, the most is {MOST_HELD}")));
+    }
+    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let workers = settings.workers.map_or(Some(cores), |count| NonZeroUsize::new(count.0)).filter(|workers| workers.get() <= MOST_WORKERS);
+    Ok(api::Config {
+        listen: settings.host.clone().unwrap_or_else(|| vec![Listen::Tcp(([127, 0, 0, 1], 4000).into())]),
+        upstream: upstream.collect::<Result<_, _>>().map_err(|error| ConfigError::about("--upstream", error))?,
+        hold_timeout,
+        ttl: timing.ttl(),
+        hold_requests,
+        hold_bytes: settings.hold_bytes.map_or(64 << 20, |size| size.0),
+        workers: workers.ok_or_else(|| ConfigError::about("--workers", format_args!("must be from 1 to {MOST_WORKERS}")))?,
+        trusted_proxies: settings.trusted_proxies.iter().flatten().map(|block| block.0).collect(),
+        limits: Limits::default(),
+    })
+}
+
+fn at_most(setting: &str, given: Duration, most: Duration) -> Result<(), ConfigError> {
+    if given <= most {
+        return Ok(());
+    }
+    Err(ConfigError::about(setting, format_args!("{} is too long, the most is {}", Span(given), Span(most))))
+}

@@ -1,0 +1,123 @@
+//! What the process says of itself on standard error: one line per event, as text or as JSON.
+
+use std::io::IsTerminal;
+use std::str::FromStr;
+
+use tracing_subscriber::EnvFilter;
+
+/// How log lines are written, and which.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Text or JSON.
+    pub format: LogFormat,
+    /// What is worth a line.
+    pub level: LogLevel,
+}
+
+/// How a log line is written.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// For people; in colour on a terminal.
+    #[default]
+    Text,
+    /// One JSON object a line, for machines.
+    Json,
+}
+
+/// What is worth a log line: a level, or directives like `info,bellwether::api=debug`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogLevel(String);
+
+/// Why a text says nothing about logging.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// Neither of the two formats.
+    #[error("the log format is `text` or `json`")]
+    Format,
+    /// Neither a level nor a list of directives.
+    #[error("the log level is off, error, warn, info, debug or trace, or directives like info,bellwether::api=debug")]
+    Level,
+}
+
+impl FromStr for LogFormat {
+    type Err = TelemetryError;
+
+    fn from_str(text: &str) -> Result<Self, TelemetryError> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(TelemetryError::Format),
+        }
+    }
+}
+
+impl Default for LogLevel {
+    fn default() -> Self {
+        Self("info".to_owned())
+    }
+}
+
+impl LogLevel {
+    /// Warnings and errors only: what a command says that is not a daemon.
+    pub fn warn() -> Self {
+        Self("warn".to_owned())
+    }
+
+    /// A bare level is about this program; the libraries below it say at most their warnings.
+    fn directives(&self) -> String {
+        match self.0.as_str() {
+            level @ ("info" | "debug" | "trace") => format!("warn,bellwether={level}"),
+            other => other.to_owned(),
+        }
+    }
+}
+
+impl FromStr for LogLevel {
+    type Err = TelemetryError;
+
+    fn from_str(text: &str) -> Result<Self, TelemetryError> {
+        let known = matches!(text, "off" | "error" | "warn" | "info" | "debug" | "trace");
+        // A lone word that is no level would be taken for the name of a module.
+        if known || (text.contains('=') && EnvFilter::builder().parse(text).is_ok()) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(TelemetryError::Level)
+        }
+    }
+}
+
+/// Starts writing log lines; call it once, first thing.
+pub fn init(config: &Config) {
+    let filter = EnvFilter::new(config.level.directives());
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.format {
+        LogFormat::Text => lines.with_target(false).with_ansi(wants_colour()).init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+}
+
+/// Colour is for a terminal whose user did not say no (<https://no-color.org>).
+fn wants_colour() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_checked_before_anything_starts() {
+        for text in ["off", "warn", "debug", "info,bellwether::api=debug"] {
+            assert!(text.parse::<LogLevel>().is_ok(), "{text}");
+        }
+        for text in ["", "verbose", "Info", "bellwether=loud"] {
+            assert_eq!(text.parse::<LogLevel>(), Err(TelemetryError::Level), "{text}");
+        }
+    }
+
+    #[test]
+    fn debugging_this_program_does_not_debug_its_libraries() {
+        assert_eq!("debug".parse::<LogLevel>().unwrap().directives(), "warn,bellwether=debug");
+        assert_eq!("error".parse::<LogLevel>().unwrap().directives(), "error");
+    }
+}

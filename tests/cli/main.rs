@@ -1,0 +1,12 @@
+//! The `bellwether` command as a user meets it: the real binary, its sentences, its statuses, and the routes that a node
+//! answers itself.
+
+mod help;
+mod local;
+mod node;
+mod observe;
+mod precedence;
+mod signals;
+mod usage;
+mod verbs;
+mod warnings;

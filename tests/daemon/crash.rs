@@ -1,0 +1,90 @@
+//! The primary dies or freezes, without giving anything back.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::cluster::Cluster;
+use crate::support::load::{Load, Outcome};
+use crate::support::store::Kind;
+
+const TTL: Duration = Duration::from_secs(2);
+/// How long a takeover may take after the lock has run out, on a busy machine.
+const TAKEOVER: Duration = Duration::from_secs(5);
+/// How long the app works on a request, in milliseconds: some are always running.
+const WORK: u64 = 10;
+
+#[tokio::test]
+async fn a_killed_primary_costs_a_short_wait_on_etcd() {
+    killed(Kind::Etcd).await;
+}
+
+#[tokio::test]
+async fn a_killed_primary_costs_a_short_wait_on_sqlite() {
+    killed(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn a_frozen_primary_is_replaced_and_serves_no_more_on_etcd() {
+    frozen(Kind::Etcd).await;
+}
+
+#[tokio::test]
+async fn a_frozen_primary_is_replaced_and_serves_no_more_on_sqlite() {
+    frozen(Kind::Sqlite).await;
+}
+
+/// SIGKILL: no GET through a survivor fails, a POST only as `maybe-executed`, and the dead node comes back as a replica.
+async fn killed(kind: Kind) {
+    let mut cluster = Cluster::start(kind, TTL).await;
+    let one = cluster.watch();
+    let primary = cluster.settled(3, TTL).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let load = Load::start(cluster.addresses(), WORK);
+    load.answers(150).await;
+
+    cluster.nodes[primary].kill().await;
+    cluster.settled_after(epoch, 2, TTL + TAKEOVER).await;
+    load.answers(100).await;
+    cluster.restart(primary);
+    cluster.settled_after(epoch, 3, TAKEOVER).await;
+    load.answers(150).await;
+
+    let outcomes = load.stop().await;
+    let survivors = cluster.others(primary).map(|node| cluster.nodes[node].address());
+    for outcome in outcomes.iter().filter(|outcome| survivors.contains(&outcome.through)) {
+        outcome.assert_survived();
+    }
+    assert!(outcomes.iter().any(Outcome::is_refused), "clients of the dead node's own port are refused");
+    cluster.assert_told_the_truth(&outcomes);
+    cluster.ledger.assert_in_order();
+    one.assert_never_two();
+    cluster.balances().await;
+}
+
+/// SIGSTOP for two TTLs: the same, and after SIGCONT nothing is served under the old epoch.
+async fn frozen(kind: Kind) {
+    let cluster = Cluster::start(kind, TTL).await;
+    let one = cluster.watch();
+    let primary = cluster.settled(3, TTL).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let load = Load::start(cluster.addresses(), WORK);
+    load.answers(150).await;
+
+    cluster.nodes[primary].signal(Signal::STOP);
+    // The time for which it is frozen is the scenario itself.
+    tokio::time::sleep(TTL * 2).await;
+    cluster.nodes[primary].signal(Signal::CONT);
+    cluster.settled_after(epoch, 3, TAKEOVER).await;
+    load.answers(150).await;
+
+    let outcomes = load.stop().await;
+    for outcome in &outcomes {
+        // Through every node: the frozen one answers what it had accepted, by way of the new primary.
+        outcome.assert_survived();
+    }
+    cluster.assert_told_the_truth(&outcomes);
+    cluster.ledger.assert_in_order();
+    one.assert_never_two();
+    cluster.balances().await;
+}

@@ -1,0 +1,102 @@
+//! `bellwether demo`, run as a newcomer runs it.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use crate::support::{wait_for, within};
+
+/// The issue's own limit for the whole demo.
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn the_demo_shows_a_failover_within_half_a_minute() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = Instant::now();
+    let output = within("the demo", LIMIT, demo(folder.path(), &["--output", "json"]).output()).await.unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+
+    let gap = Duration::from_millis(said["gap_ms"].as_u64().unwrap());
+    assert!(gap > Duration::from_millis(500) && gap < Duration::from_secs(6), "the lock outlives a killed node by its TTL: {gap:?}");
+    assert!(said["planned"]["gap_ms"].as_u64() < said["gap_ms"].as_u64(), "{said}");
+    let counted = |key: &str| said[key].as_u64().unwrap();
+    let failed = said["failed"].as_object().unwrap().values().map(|times| times.as_u64().unwrap()).sum::<u64>();
+    assert_eq!(counted("sent"), counted("answered") + failed, "{said}");
+    assert!(counted("held") > 0 && counted("moved_on") > 0, "{said}");
+    assert_eq!((counted("failed_gets"), counted("executed_twice")), (0, 0), "{said}");
+    assert_eq!((&said["rejoined"], &said["late_write_refused"]), (&Value::Bool(true), &Value::Bool(true)));
+    assert!(said["epochs"].as_object().unwrap().len() >= 3, "{said}");
+    assert!(started.elapsed() < LIMIT);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[tokio::test]
+async fn the_demo_s_text_ends_with_the_gap_and_the_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = within("the demo", LIMIT, demo(folder.path(), &[]).output()).await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let last = text.trim_end().rsplit("\n\n").next().unwrap();
+    assert!(last.starts_with("gap: ") && last.lines().next().unwrap().ends_with(" ms"), "{text}");
+    for word in ["sent: ", "answered: ", "held: ", "failed: ", "epochs: "] {
+        assert!(last.contains(word), "{word} in {last}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(!text.contains('\u{1b}'), "no colours where nobody sees them");
+}
+
+/// A signal ends the nodes and removes the folder, both while the demo runs and while it stays.
+#[tokio::test]
+async fn a_signal_leaves_nothing_behind() {
+    for (signal, awaited, succeeds) in [(Signal::INT, "requests a second", false), (Signal::TERM, "In another terminal", true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = demo(folder.path(), &["--stay"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        within("the demo", LIMIT, async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if line.contains(awaited) {
+                    return;
+                }
+            }
+            panic!("the demo ended before it said {awaited:?}");
+        })
+        .await;
+        let nodes = children(&child);
+        assert_eq!(nodes.len(), 3, "three nodes run: {nodes:?}");
+        kill_process(pid(&child), signal).unwrap();
+        let status = within("the end", Duration::from_secs(5), child.wait()).await.unwrap();
+        assert_eq!(status.success(), succeeds, "{status}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the folder is removed");
+        wait_for("the nodes to be gone", Duration::from_secs(5), async || {
+            let left = nodes.iter().filter(|node| std::path::Path::new(&format!("/proc/{node}")).exists()).collect::<Vec<_>>();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+    }
+}
+
+fn demo(folder: &std::path::Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+    command.arg("demo").args(arguments).env("TMPDIR", folder);
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+fn pid(child: &Child) -> Pid {
+    let id = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+    id.expect("a running process")
+}
+
+/// The process ids of the demo's nodes.
+fn children(child: &Child) -> Vec<String> {
+    let id = child.id().expect("a running process");
+    let listed = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).expect("a list of children");
+    listed.split_whitespace().map(str::to_owned).collect()
+}

@@ -1,0 +1,111 @@
+//! B85: `Expect: 100-continue`, through one hop and through two. Nobody waits for somebody who waits for them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::support::daemon::Manage;
+use crate::support::pair::Pair;
+use crate::support::raw::{Origin, Raw};
+use crate::support::within;
+
+/// No stall may be longer than the second after which a client sends its body unasked.
+const NO_STALL: Duration = Duration::from_secs(2);
+const LENGTH: usize = 300_000;
+
+/// The app that says 100 gets the body, and its answer comes back.
+#[tokio::test]
+async fn an_app_that_continues_gets_the_body() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for way in pair.ways() {
+        let mut client = Raw::connect(way).await;
+        client.send(upload()).await;
+        let mut app = origin.accept().await;
+        let head = app.head().await.to_lowercase();
+        assert!(head.contains("expect: 100-continue"), "{head}");
+        app.send("HTTP/1.1 100 Continue\r\n\r\n").await;
+        let interim = within("the way to go on", NO_STALL, client.head()).await;
+        assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
+        client.send(vec![b'x'; LENGTH]).await;
+        assert_eq!(app.take(LENGTH).await, vec![b'x'; LENGTH]);
+        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        assert_eq!(client.answer().await.1, "ok");
+    }
+}
+
+/// A refusal reaches the client before it has sent anything.
+#[tokio::test]
+async fn a_refusal_comes_before_the_body() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for way in pair.ways() {
+        for status in ["417 Expectation Failed", "401 Unauthorized"] {
+            let mut client = Raw::connect(way).await;
+            let asked = Instant::now();
+            client.send(upload()).await;
+            let mut app = origin.accept().await;
+            app.head().await;
+            app.send(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")).await;
+            let (head, body) = client.answer().await;
+            assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+            assert_eq!(body, "no");
+            assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
+        }
+    }
+}
+
+/// An app that ignores the expectation gets the body all the same, after a second at most.
+#[tokio::test]
+async fn an_app_that_ignores_the_expectation_gets_the_body() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for way in pair.ways() {
+        let mut client = Raw::connect(way).await;
+        client.send(upload()).await;
+        let mut app = origin.accept().await;
+        app.head().await;
+        let interim = within("the way to go on", NO_STALL * 2, client.head()).await;
+        assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
+        client.send(vec![b'x'; LENGTH]).await;
+        assert_eq!(app.take(LENGTH).await.len(), LENGTH);
+        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        assert_eq!(client.answer().await.1, "ok");
+    }
+}
+
+/// A client that waits for no 100 is served as well.
+#[tokio::test]
+async fn a_client_that_sends_its_body_unasked_is_served() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for way in pair.ways() {
+        let mut client = Raw::connect(way).await;
+        client.send(upload()).await;
+        client.send(vec![b'x'; LENGTH]).await;
+        let mut app = origin.accept().await;
+        app.head().await;
+        app.send("HTTP/1.1 100 Continue\r\n\r\n").await;
+        assert_eq!(app.take(LENGTH).await.len(), LENGTH);
+        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        client.until("\r\n\r\nok").await;
+    }
+}
+
+/// While there is no primary nobody says 100: the client keeps its body, and gets its answer in time.
+#[tokio::test]
+async fn a_held_request_is_not_told_to_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = Origin::bind().await.address();
+    let manage = Manage::new("a", folder.path()).replicated(&format!("etcd://{nowhere}"), Duration::from_secs(3));
+    let node = manage.with(["--hold-timeout", "1500ms"]).start().await;
+    let mut client = Raw::connect(node.address()).await;
+    client.send(upload()).await;
+    let head = client.head().await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert!(head.to_lowercase().contains("retry-after: "), "{head}");
+}
+
+fn upload() -> String {
+    format!("PUT /upload HTTP/1.1\r\nHost: service\r\nContent-Length: {LENGTH}\r\nExpect: 100-continue\r\n\r\n")
+}

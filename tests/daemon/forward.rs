@@ -1,0 +1,256 @@
+//! What a replica passes on, to whom, and what it refuses to.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use crate::support::app::App;
+use crate::support::cluster::Cluster;
+use crate::support::daemon::Manage;
+use crate::support::etcd::Etcd;
+use crate::support::http::{Client, Method, get, request, with};
+use crate::support::ledger::Ledger;
+use crate::support::metrics::Metrics;
+use crate::support::pair::Pair;
+use crate::support::raw::{Origin, Raw};
+use crate::support::store::Kind;
+use crate::support::wait_for;
+
+const TTL: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(10);
+/// Where the leader of the election that nodes take part in by default is found in etcd.
+const ELECTION: &str = "bellwether/default/leader/";
+
+/// B74: the request target reaches the app byte for byte, through the primary and through a replica.
+#[tokio::test]
+async fn the_request_target_is_passed_on_byte_for_byte() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for node in [&pair.primary, &pair.replica] {
+        let mut client = Raw::connect(node.address()).await;
+        let mut app = None;
+        for line in [
+            "GET /echo?q=select%20*&empty=&a=1&a=2 HTTP/1.1",
+            "GET /echo? HTTP/1.1",
+            "GET /a%2Fb/../c HTTP/1.1",
+            "GET //double HTTP/1.1",
+            "GET /%E2%9C%93 HTTP/1.1",
+            "GET /;v=1 HTTP/1.1",
+            "GET /a|b{c} HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+        ] {
+            client.send(format!("{line}\r\nHost: service\r\n\r\n")).await;
+            let app = match &mut app {
+                Some(app) => app,
+                None => app.insert(origin.accept().await),
+            };
+            let head = app.head().await;
+            assert_eq!(head.lines().next(), Some(line), "through {}", node.name());
+            app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+            assert_eq!(client.answer().await.1, "ok");
+        }
+    }
+}
+
+/// B75: every method, with a body and without, has the same effect through a replica as on the app itself.
+#[tokio::test]
+async fn every_method_is_passed_on_with_its_body() {
+    let app = App::start("a", &Ledger::default()).await;
+    let pair = Pair::start(app.address()).await;
+    let clients = [app.address(), pair.primary.address(), pair.replica.address()].map(Client::new);
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "FOO"] {
+        for (path, body) in [("/one", ""), ("/two?x=1", "a body"), ("/three", "")] {
+            let mut seen = Vec::new();
+            for client in &clients {
+                let request = with(request(method.parse::<Method>().unwrap(), path, body), "content-type", "text/plain");
+                let answer = client.send(request).await.unwrap();
+                let echo = answer.json();
+                seen.push((answer.status, echo["method"].clone(), echo["target"].clone(), echo["body"].clone()));
+            }
+            assert!(seen.iter().all(|one| *one == seen[0]), "{method} {path}: {seen:?}");
+            assert_eq!(seen[0].3, body);
+        }
+        let head = clients[2].send(request(Method::HEAD, "/one", "")).await.unwrap();
+        assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+    }
+}
+
+/// S04: a path that only ends like a local route belongs to the app.
+#[tokio::test]
+async fn only_whole_local_routes_are_local() {
+    let ledger = Ledger::default();
+    let app = App::start("a", &ledger).await;
+    let pair = Pair::start(app.address()).await;
+    for path in ["/api/users/info", "/information", "/v1/info", "/debug", "/containers/debug", "/x/_ping", "/_pings", "/_bellwetherx"] {
+        for node in [&pair.primary, &pair.replica] {
+            let answer = get(node.address(), path).await;
+            assert_eq!(answer.json()["target"], path, "through {}", node.name());
+        }
+    }
+    let forwarded = ledger.arrivals().len();
+    for (path, status) in [("/_ping", 200), ("/info", 200), ("/v1.41/info", 200), ("/v1.24/_ping", 200), ("/_bellwether/none", 404)] {
+        for node in [&pair.primary, &pair.replica] {
+            assert_eq!(get(node.address(), path).await.status, status, "{path} at {}", node.name());
+        }
+    }
+    assert_eq!(ledger.arrivals().len(), forwarded, "local routes are never forwarded");
+}
+
+/// B70: a redirect is the client's to follow.
+#[tokio::test]
+async fn a_redirect_is_passed_on_untouched() {
+    let ledger = Ledger::default();
+    let app = App::start("a", &ledger).await;
+    let pair = Pair::start(app.address()).await;
+    let answer = get(pair.replica.address(), "/redirect").await;
+    assert_eq!((answer.status.as_u16(), answer.header("location")), (302, "/ui/"));
+    assert_eq!(ledger.arrivals().len(), 1);
+}
+
+/// B78: a leader may advertise a name.
+#[tokio::test]
+async fn a_leader_is_reached_by_its_name() {
+    let app = App::start("a", &Ledger::default()).await;
+    let pair = Pair::start_as(app.address(), |address| format!("localhost:{}", address.port())).await;
+    let answer = get(pair.replica.address(), "/who").await;
+    assert_eq!(answer.text(), "a");
+    assert_eq!(answer.header("bellwether-primary"), format!("localhost:{}", pair.primary.address().port()));
+}
+
+/// B77: warm connections to the old leader carry nothing to it once there is a new one.
+#[tokio::test]
+async fn nothing_goes_to_the_old_leader_over_warm_connections() {
+    let cluster = Cluster::start(Kind::Etcd, TTL).await;
+    let primary = cluster.settled(3, LIMIT).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let [replica, _] = cluster.others(primary);
+    let through = cluster.nodes[replica].address();
+    let warm = (0..50).map(|_| async move {
+        let client = Client::new(through);
+        client.send(request(Method::GET, "/slow?ms=200", "")).await.unwrap();
+        client
+    });
+    let clients = futures_util::future::join_all(warm).await;
+    let busy = Metrics::of(cluster.nodes[primary].address()).await.value("connections");
+    assert!(busy >= 50.0, "{busy} connections to the leader");
+
+    assert_eq!(cluster.nodes[primary].resign().await.status, 200);
+    let next = cluster.settled_after(epoch, 3, LIMIT).await;
+    let before = cluster.ledger.arrivals().len();
+    for _ in 0..10 {
+        let answers = clients.iter().map(|client| client.send(request(Method::GET, "/who", "")));
+        for answer in futures_util::future::join_all(answers).await {
+            let answer = answer.unwrap();
+            assert_eq!((answer.status.as_u16(), answer.text()), (200, cluster.nodes[next].name()));
+            assert!(answer.epoch() > Some(epoch));
+        }
+    }
+    assert_eq!(cluster.ledger.arrivals().len(), before + 500);
+    wait_for("the connections to the old leader to be closed", LIMIT, async || {
+        match Metrics::of(cluster.nodes[primary].address()).await.value("connections") {
+            // The ones that ask for this, and for its state.
+            few if few <= 5.0 => Ok(()),
+            open => Err(open),
+        }
+    })
+    .await;
+}
+
+/// B80: an advertised address at which something else answers is named, and gets no request.
+#[tokio::test]
+async fn an_address_that_is_no_node_gets_no_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = Ledger::default();
+    let app = App::start("a", &ledger).await;
+    let store = sqlite(&folder);
+    let advertised = app.address().to_string();
+    let wrong = Manage::new("a", folder.path()).replicated_as(&advertised, &store, TTL).upstream(app.address()).start().await;
+    wrong.becomes("primary", LIMIT).await;
+    let replica = Manage::new("b", folder.path()).replicated(&store, TTL).start().await;
+    replica.becomes("replica", LIMIT).await;
+
+    let answer = Client::new(replica.address()).send(with(request(Method::POST, "/count", "x"), "request-id", "lost")).await.unwrap();
+    let said = answer.json();
+    assert_eq!((answer.status.as_u16(), said["verdict"].as_str()), (502, Some("not-sent")), "{said}");
+    let message = said["message"].as_str().unwrap();
+    assert!(message.contains(&advertised) && message.contains("default"), "{message}");
+    assert_eq!(ledger.count("lost"), 0);
+}
+
+/// B67: a leader's record that names the replica itself sends nothing round in circles.
+#[tokio::test]
+async fn a_leader_record_that_names_the_replica_itself_is_no_way_out() {
+    let etcd = Etcd::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let manage = Manage::new("b", folder.path()).with(["--hold-timeout", "1s"]);
+    let port = manage.address.port();
+    let own = manage.address.to_string();
+    for name in [format!("127.0.0.1:{port}"), format!("localhost:{port}")] {
+        etcd.campaign(&format!("bellwether/{port}-{}/leader/", name.len()), &name).await;
+        let service = format!("{port}-{}", name.len());
+        let manage = manage.clone().with(["--service", &service]).replicated_as(&own, &etcd.url(), TTL);
+        let mut node = manage.start().await;
+        let client = Client::new(node.address());
+        let asked = Instant::now();
+        let answer = client.send(request(Method::GET, "/who", "")).await.unwrap();
+        assert!([503, 508].contains(&answer.status.as_u16()), "{name}: {} {}", answer.status, answer.text());
+        assert_eq!(answer.json()["verdict"], "not-sent", "{}", answer.text());
+        assert!(asked.elapsed() < Duration::from_secs(3), "{name}: {:?}", asked.elapsed());
+        let open = Metrics::of(node.address()).await.value("connections");
+        assert!(open < 20.0, "{open} connections after one request");
+        node.kill().await;
+    }
+}
+
+/// S07: a leader that accepts and never answers costs a bounded time.
+#[tokio::test]
+async fn a_leader_that_never_answers_costs_a_bounded_time() {
+    let (etcd, black_hole, folder) = (Etcd::start().await, Origin::bind().await, tempfile::tempdir().unwrap());
+    etcd.campaign(ELECTION, &black_hole.address().to_string()).await;
+    let manage = Manage::new("b", folder.path()).replicated(&etcd.url(), TTL).with(["--hold-timeout", "2s"]);
+    let node = manage.start().await;
+    node.becomes("replica", LIMIT).await;
+    let asked = Instant::now();
+    let answer = get(node.address(), "/who").await;
+    assert!(answer.status.is_server_error(), "{}", answer.status);
+    assert_eq!(answer.json()["verdict"], "not-sent", "{}", answer.text());
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+}
+
+/// The contract's 508: a request that comes back to the node that sent it on is refused, and so is a hop of a later epoch.
+#[tokio::test]
+async fn a_request_that_has_come_round_is_refused() {
+    let ledger = Ledger::default();
+    let app = App::start("a", &ledger).await;
+    let pair = Pair::start(app.address()).await;
+    let boot = pair.primary.info().await.all["ID"].as_str().expect("an ID").to_owned();
+    let epoch = pair.primary.info().await.epoch;
+    let hop = |value: String| with(request(Method::POST, "/count", "x"), "bellwether-hop", &value);
+    let client = Client::new(pair.primary.address());
+
+    let own = client.send(hop(format!("{boot};epoch={epoch}"))).await.unwrap();
+    assert_eq!((own.status.as_u16(), own.json()["reason"].as_str()), (508, Some("loop")), "{}", own.text());
+    let later = client.send(hop(format!("00000000000000aa;epoch={}", epoch + 1))).await.unwrap();
+    assert_eq!((later.status.as_u16(), later.json()["reason"].as_str()), (503, Some("superseded")), "{}", later.text());
+    assert!(ledger.arrivals().is_empty());
+    let nonsense = client.send(hop("nonsense".to_owned())).await.unwrap();
+    assert_eq!(nonsense.status, 200, "a client's own header is dropped");
+}
+
+/// Without an app there is an error that says so.
+#[tokio::test]
+async fn a_primary_without_an_app_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Manage::new("a", folder.path()).start().await;
+    let answer = get(node.address(), "/who").await;
+    assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (503, Some("no-upstream")), "{}", answer.text());
+    let dead = Origin::bind().await.address();
+    let node = Manage::new("b", folder.path()).upstream(dead).start().await;
+    let answer = get(node.address(), "/who").await;
+    assert_eq!((answer.status.as_u16(), answer.json()["verdict"].as_str()), (502, Some("not-sent")), "{}", answer.text());
+}
+
+fn sqlite(folder: &TempDir) -> String {
+    format!("sqlite://{}", folder.path().join("election.db").display())
+}

@@ -1,0 +1,170 @@
+//! Which headers reach the app, and which the client.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::app::App;
+use crate::support::http::{Client, Method, request, with};
+use crate::support::ledger::Ledger;
+use crate::support::pair::Pair;
+use crate::support::raw::{Origin, Raw, header};
+
+/// B81: what `Connection` names goes, what the node adds stays, and the connection to the leader is used again.
+#[tokio::test]
+async fn headers_that_connection_names_end_at_the_node() {
+    let app = App::start("a", &Ledger::default()).await;
+    let pair = Pair::start(app.address()).await;
+    for way in pair.ways() {
+        let client = Client::new(way);
+        for _ in 0..20 {
+            let asked = with(request(Method::GET, "/echo", ""), "connection", "close, X-Secret, X-Forwarded-For, Bellwether-Epoch");
+            let asked = with(with(asked, "x-secret", "1"), "keep-alive", "timeout=5");
+            let seen = client.send(asked).await.unwrap().json();
+            for gone in ["x-secret", "keep-alive", "connection", "bellwether-hop"] {
+                assert_eq!(values(&seen, gone), Vec::<String>::new(), "{gone} in {seen}");
+            }
+            assert_eq!(values(&seen, "x-forwarded-for"), ["127.0.0.1"], "{seen}");
+            assert_eq!(values(&seen, "x-forwarded-proto"), ["http"], "{seen}");
+            assert_eq!(values(&seen, "via").len(), 1, "{seen}");
+            assert_eq!(values(&seen, "bellwether-epoch").len(), 1, "{seen}");
+        }
+    }
+    assert!(app.connections() <= 8, "{} connections for 40 requests one after the other", app.connections());
+}
+
+/// A client cannot give itself an address, an epoch or a hop.
+#[tokio::test]
+async fn a_client_cannot_speak_for_a_node() {
+    let app = App::start("a", &Ledger::default()).await;
+    let pair = Pair::start(app.address()).await;
+    let epoch = pair.primary.info().await.epoch.to_string();
+    for way in pair.ways() {
+        let mut asked = request(Method::GET, "/echo", "");
+        for (name, value) in [
+            ("x-forwarded-for", "10.9.9.9"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "evil.example"),
+            ("bellwether-epoch", "99999999999999"),
+            ("bellwether-hop", "junk"),
+            ("bellwether-primary", "evil.example:1"),
+        ] {
+            asked = with(asked, name, value);
+        }
+        let answer = Client::new(way).send(with(asked, "host", "service.example")).await.unwrap();
+        let seen = answer.json();
+        assert_eq!(values(&seen, "x-forwarded-for"), ["127.0.0.1"], "{seen}");
+        assert_eq!(values(&seen, "x-forwarded-proto"), ["http"]);
+        assert_eq!(values(&seen, "x-forwarded-host"), ["service.example"]);
+        assert_eq!(values(&seen, "host"), ["service.example"]);
+        assert_eq!(values(&seen, "bellwether-epoch"), [epoch.as_str()]);
+        for gone in ["bellwether-hop", "bellwether-primary"] {
+            assert_eq!(values(&seen, gone), Vec::<String>::new(), "{gone} in {seen}");
+        }
+        assert_eq!(answer.header("bellwether-epoch"), epoch);
+        assert_eq!(answer.header("bellwether-primary"), pair.primary.address().to_string());
+    }
+}
+
+/// An app cannot speak for a node either: no refusal, epoch or primary of its own gets past the primary.
+#[tokio::test]
+async fn an_app_cannot_speak_for_a_node() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    let epoch = pair.primary.info().await.epoch.to_string();
+    for way in pair.ways() {
+        let mut client = Raw::connect(way).await;
+        client.send("GET / HTTP/1.1\r\nHost: service\r\n\r\n").await;
+        let mut app = origin.accept().await;
+        app.head().await;
+        let forged = "Bellwether-Refused: superseded\r\nBellwether-Epoch: 1\r\nBellwether-Primary: evil.example:1\r\n";
+        app.send(format!("HTTP/1.1 503 Service Unavailable\r\n{forged}Content-Length: 7\r\nConnection: close\r\n\r\nthe app")).await;
+        let (head, body) = client.answer().await;
+        assert_eq!(body, "the app", "the app's own 503 is passed on, not tried again");
+        assert_eq!(header(&head, "bellwether-epoch"), Some(epoch.as_str()), "{head}");
+        assert_eq!(header(&head, "bellwether-refused"), None, "{head}");
+        assert!(!head.contains("evil.example"), "{head}");
+    }
+    assert!(origin.is_left_alone(Duration::from_millis(100)).await, "nothing was sent twice");
+}
+
+/// Case, order and repetition of headers are the sender's.
+#[tokio::test]
+async fn headers_keep_their_case_and_order() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for way in pair.ways() {
+        let mut client = Raw::connect(way).await;
+        client.send("GET / HTTP/1.1\r\nHost: service\r\nX-One: 1\r\nx-TWO: 2\r\nX-One: 3\r\nCookie: a=1\r\nCookie: b=2\r\n\r\n").await;
+        let mut app = origin.accept().await;
+        let head = app.head().await;
+        let sent = head.lines().filter(|line| line.to_lowercase().starts_with("x-one") || line.to_lowercase().starts_with("x-two"));
+        assert_eq!(sent.filter(|line| line.starts_with("X-One")).collect::<Vec<_>>(), ["X-One: 1", "X-One: 3"], "{head}");
+        assert!(head.contains("\r\nx-TWO: 2\r\n"), "{head}");
+        assert!(head.find("a=1") < head.find("b=2"), "{head}");
+        app.send(
+            "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nX-Odd-CASE: yes\r\nSet-Cookie: b=2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        )
+        .await;
+        let head = client.head().await;
+        let cookies = head.lines().filter(|line| line.starts_with("Set-Cookie: ")).collect::<Vec<_>>();
+        assert_eq!(cookies, ["Set-Cookie: a=1", "Set-Cookie: b=2"], "{head}");
+        assert!(head.contains("\r\nX-Odd-CASE: yes\r\n"), "{head}");
+        assert_eq!(header(&head, "connection"), None, "the app's connection is not the client's: {head}");
+    }
+}
+
+/// A client's `Connection: close` ends its own connection, not the one to the leader; HTTP/1.0 is served too (B138).
+#[tokio::test]
+async fn a_client_closes_only_its_own_connection() {
+    let app = App::start("a", &Ledger::default()).await;
+    let pair = Pair::start(app.address()).await;
+    for _ in 0..40 {
+        for start in ["GET /who HTTP/1.1\r\nHost: service\r\nConnection: close\r\n\r\n", "GET /who HTTP/1.0\r\n\r\n"] {
+            let mut client = Raw::connect(pair.replica.address()).await;
+            client.send(start).await;
+            let answer = String::from_utf8(client.rest().await).unwrap();
+            assert!(answer.contains(" 200 OK\r\n") && answer.ends_with('a'), "{answer}");
+        }
+    }
+    assert!(app.connections() <= 8, "{} connections for 80 requests one after the other", app.connections());
+}
+
+/// B93: a message whose length can be read in two ways is refused, and nothing that it hides is carried out.
+#[tokio::test]
+async fn an_ambiguous_request_is_refused() {
+    let ledger = Ledger::default();
+    let app = App::start("a", &ledger).await;
+    let pair = Pair::start(app.address()).await;
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: service\r\nRequest-Id: hidden\r\n\r\n";
+    let heads = [
+        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n",
+        "Content-Length: +5\r\n",
+        "Content-Length: 5, 6\r\n",
+        "X-Header : space\r\nContent-Length: 5\r\n",
+        "X-Header: nul\0\r\nContent-Length: 5\r\n",
+    ];
+    for way in pair.ways() {
+        for head in heads {
+            let mut client = Raw::connect(way).await;
+            client.send(format!("POST /echo HTTP/1.1\r\nHost: service\r\n{head}\r\n0\r\n\r\n{hidden}")).await;
+            let answer = String::from_utf8_lossy(&client.rest().await).into_owned();
+            assert!(answer.starts_with("HTTP/1.1 400"), "{head:?} at {way}: {answer:?}");
+        }
+        let mut client = Raw::connect(way).await;
+        let both = "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n";
+        client.send(format!("POST /echo HTTP/1.1\r\nHost: service\r\nRequest-Id: both\r\n{both}\r\n0\r\n\r\n{hidden}")).await;
+        let answer = String::from_utf8_lossy(&client.rest().await).into_owned();
+        assert!(answer.starts_with("HTTP/1.1 400") || answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "the connection is closed after it: {answer:?}");
+    }
+    assert_eq!(ledger.count("hidden"), 0, "{:?}", ledger.arrivals());
+}
+
+/// All values of a header that the app saw, in order.
+fn values(seen: &Value, name: &str) -> Vec<String> {
+    let headers = seen["headers"].as_array().expect("headers").iter();
+    headers.filter(|pair| pair[0] == name).map(|pair| pair[1].as_str().expect("a value").to_owned()).collect()
+}

@@ -1,0 +1,19 @@
+//! Whole daemons on real sockets: three nodes, their apps, their clients, and a real store that fails.
+//!
+//! Each test starts its own processes on free ports and ends them by their ids. What users are promised is read from the
+//! outside alone: from the clients' answers, from the app's ledger, and from what the nodes say of themselves.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod crash;
+mod demo;
+mod expect;
+mod forward;
+mod headers;
+mod outage;
+mod partition;
+mod planned;
+mod start;
+mod stream;
+mod tunnel;

@@ -1,0 +1,170 @@
+//! The store goes away, comes back with or without its data, or loses the leader's record.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use crate::support::cluster::Cluster;
+use crate::support::daemon::Daemon;
+use crate::support::http::get;
+use crate::support::load::{Load, Outcome};
+use crate::support::store::{Kind, Store};
+
+const TTL: Duration = Duration::from_secs(2);
+/// How long a candidate may wait before it tries a store again, and how long a busy machine may take on top.
+const RETRY: Duration = Duration::from_secs(4);
+const WORK: u64 = 10;
+/// Requests wait through all of an outage in these tests.
+const HOLD: &[&str] = &["--hold-timeout", "30s"];
+
+/// What the store knows when it is back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Kept,
+    Lost,
+}
+
+#[tokio::test]
+async fn a_long_outage_of_etcd_heals_by_itself() {
+    outage(Kind::Etcd, Memory::Kept).await;
+}
+
+#[tokio::test]
+async fn a_long_outage_of_etcd_that_comes_back_empty_heals_by_itself() {
+    outage(Kind::Etcd, Memory::Lost).await;
+}
+
+#[tokio::test]
+async fn a_long_lock_on_the_sqlite_file_heals_by_itself() {
+    outage(Kind::Sqlite, Memory::Kept).await;
+}
+
+#[tokio::test]
+async fn an_sqlite_file_that_was_removed_during_a_long_lock_is_made_anew() {
+    outage(Kind::Sqlite, Memory::Lost).await;
+}
+
+/// B01, B73, B122: four TTLs without a store. Requests wait, local routes answer, and nothing is restarted.
+async fn outage(kind: Kind, memory: Memory) {
+    let mut cluster = Cluster::start_with(kind, TTL, HOLD).await;
+    let one = cluster.watch();
+    let primary = cluster.settled(3, TTL).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let load = Load::start(cluster.addresses(), WORK);
+    load.answers(150).await;
+
+    cluster.store.fail().await;
+    let failed = Instant::now();
+    for node in &cluster.nodes {
+        knows_of_no_primary(node, TTL * 2).await;
+    }
+    // The length of the outage is the scenario itself.
+    sleep((TTL * 4).saturating_sub(failed.elapsed())).await;
+    for node in &cluster.nodes {
+        knows_of_no_primary(node, Duration::ZERO).await;
+    }
+    match memory {
+        Memory::Kept => cluster.store.recover().await,
+        Memory::Lost => {
+            // etcd counts its revisions from 1 again; a row that is made anew starts above every earlier one.
+            if kind == Kind::Etcd {
+                cluster.ledger.start_over();
+            }
+            cluster.store.recover_empty().await;
+        }
+    }
+    let above = if memory == Memory::Lost && kind == Kind::Etcd { 0 } else { epoch };
+    cluster.settled_after(above, 3, TTL + RETRY).await;
+    load.answers(150).await;
+
+    let outcomes = load.stop().await;
+    for outcome in &outcomes {
+        outcome.assert_survived();
+    }
+    cluster.assert_told_the_truth(&outcomes);
+    cluster.ledger.assert_in_order();
+    assert_eq!(one.longest_overlap(), Duration::ZERO, "two primaries at once: {:#?}", one.tenures());
+    cluster.balances().await;
+}
+
+/// A node whose store is silent says so, names nobody, and still answers at once.
+async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
+    let info = node.becomes("electing", limit + Duration::from_secs(2)).await;
+    assert_eq!((info.primary.as_str(), info.epoch), ("", 0), "{}", info.all);
+    let asked = Instant::now();
+    for path in ["/_ping", "/info", "/_bellwether/status", "/_bellwether/metrics", "/_bellwether/live"] {
+        assert_eq!(get(node.address(), path).await.status, 200, "{path}");
+    }
+    assert!(asked.elapsed() < Duration::from_millis(500), "five local routes took {:?}", asked.elapsed());
+    assert_eq!(get(node.address(), "/_bellwether/primary").await.status, 503);
+}
+
+/// B02: a single node that lost its lock to a frozen store is primary again.
+#[tokio::test]
+async fn a_single_node_that_lost_its_lock_leads_again() {
+    let mut cluster = Cluster::start_with(Kind::Etcd, TTL, HOLD).await;
+    let primary = cluster.settled(3, TTL).await;
+    for other in cluster.others(primary) {
+        cluster.nodes[other].signal(Signal::TERM);
+        assert!(cluster.nodes[other].ended(Duration::from_secs(10)).await.success());
+    }
+    let Store::Etcd(etcd) = &cluster.store else { unreachable!("this test runs on etcd") };
+    for _ in 0..2 {
+        let epoch = cluster.epoch_at(primary).await;
+        etcd.signal(Signal::STOP);
+        cluster.nodes[primary].becomes("electing", TTL * 2).await;
+        sleep(TTL).await;
+        etcd.signal(Signal::CONT);
+        cluster.settled_after(epoch, 1, TTL + RETRY).await;
+        assert_eq!(get(cluster.nodes[primary].address(), "/who").await.text(), cluster.nodes[primary].name());
+    }
+}
+
+/// etcd tells everybody at once that the leader's key is gone: nobody serves beside the next leader.
+#[tokio::test]
+async fn a_deleted_key_ends_the_tenure_on_etcd() {
+    let cluster = deleted(Kind::Etcd).await;
+    assert!(cluster.overlap < Duration::from_millis(100), "two primaries for {:?}", cluster.overlap);
+}
+
+/// SQLite tells nobody: the next renewal finds out, a third of the TTL later at most. The app's fence covers that time.
+#[tokio::test]
+async fn a_deleted_row_ends_the_tenure_on_sqlite() {
+    let cluster = deleted(Kind::Sqlite).await;
+    assert!(cluster.overlap <= TTL / 3 + Duration::from_millis(300), "two primaries for {:?}", cluster.overlap);
+}
+
+struct AfterDeletion {
+    overlap: Duration,
+}
+
+/// An operator deletes the leader's record: there is a new tenure, and the app executes nothing under the old one after it.
+async fn deleted(kind: Kind) -> AfterDeletion {
+    let cluster = Cluster::start_with(kind, TTL, HOLD).await;
+    let one = cluster.watch();
+    let primary = cluster.settled(3, TTL).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let load = Load::start(cluster.addresses(), WORK);
+    load.answers(150).await;
+
+    cluster.store.delete_leader().await;
+    cluster.settled_after(epoch, 3, TTL + RETRY).await;
+    load.answers(150).await;
+
+    let outcomes = load.stop().await;
+    for outcome in outcomes.iter().filter(|outcome| !was_fenced(outcome)) {
+        outcome.assert_survived();
+    }
+    cluster.assert_told_the_truth(&outcomes);
+    cluster.ledger.assert_executed_once();
+    let tenures = one.tenures();
+    assert!(tenures.is_sorted_by_key(|tenure| tenure.epoch), "an epoch fell: {tenures:#?}");
+    cluster.balances().await;
+    AfterDeletion { overlap: one.longest_overlap() }
+}
+
+/// The app itself refused it, because it came under an epoch that was over.
+fn was_fenced(outcome: &Outcome) -> bool {
+    matches!(&outcome.end, crate::support::load::End::Failed { status, .. } if status.as_u16() == 409)
+}

@@ -1,0 +1,152 @@
+//! The network between one node and the store fails, while everything else goes on.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use crate::support::cluster::Cluster;
+use crate::support::http::get;
+use crate::support::load::Load;
+use crate::support::wire::Mode;
+
+const TTL: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(10);
+const WORK: u64 = 10;
+const HOLD: &[&str] = &["--hold-timeout", "30s"];
+
+/// B04: a primary whose calls to the store are swallowed steps down by its own clock before anybody else may lead.
+#[tokio::test]
+async fn a_primary_cut_off_from_the_store_steps_down_in_time() {
+    cut_off(Mode::Blackhole).await;
+}
+
+/// B04, as reported: the connection stays, and every call takes a minute.
+#[tokio::test]
+async fn a_primary_with_a_crawling_store_steps_down_in_time() {
+    cut_off(Mode::Delay(Duration::from_secs(60))).await;
+}
+
+async fn cut_off(mode: Mode) {
+    let (cluster, wires) = Cluster::start_wired(TTL, HOLD).await;
+    let one = cluster.watch();
+    let primary = cluster.settled(3, LIMIT).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let load = Load::start(cluster.addresses(), WORK);
+    load.answers(150).await;
+
+    wires[primary].set(mode);
+    let cut = Instant::now();
+    cluster.nodes[primary].becomes("electing", TTL).await;
+    assert!(cut.elapsed() < TTL, "it stepped down {:?} after its last renewal at the latest", cut.elapsed());
+    let next = cluster.led_after(epoch, TTL * 2 + LIMIT).await;
+    assert_ne!(next, primary);
+    load.answers(100).await;
+    wires[primary].set(Mode::Pass);
+    cluster.settled_after(epoch, 3, TTL * 2 + LIMIT).await;
+    load.answers(150).await;
+
+    let outcomes = load.stop().await;
+    for outcome in &outcomes {
+        outcome.assert_survived();
+    }
+    cluster.assert_told_the_truth(&outcomes);
+    cluster.ledger.assert_in_order();
+    one.assert_never_two();
+    cluster.balances().await;
+}
+
+/// B119: a fault shorter than the lease moves nothing, and quick errors use it up no faster than slow ones.
+#[tokio::test]
+async fn a_fault_shorter_than_the_lease_moves_nothing() {
+    const LONG_TTL: Duration = Duration::from_secs(6);
+    let (mut cluster, wires) = Cluster::start_wired(LONG_TTL, &[]).await;
+    let primary = cluster.settled(3, LIMIT).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let load = Load::start(cluster.addresses(), WORK);
+    for fault in [Some(Mode::Reset), Some(Mode::Blackhole), None] {
+        match fault {
+            Some(mode) => wires.iter().for_each(|wire| wire.set(mode)),
+            None => cluster.store.fail().await,
+        }
+        // Shorter than what is left of any lease that is renewed every third of its TTL.
+        sleep(LONG_TTL / 3).await;
+        match fault {
+            Some(_) => wires.iter().for_each(|wire| wire.set(Mode::Pass)),
+            None => cluster.store.recover().await,
+        }
+        // Two renewals later the lease is whole again.
+        sleep(LONG_TTL * 2 / 3).await;
+        assert_eq!((cluster.settled(3, LIMIT).await, cluster.epoch_at(primary).await), (primary, epoch), "after {fault:?}");
+    }
+    for outcome in &load.stop().await {
+        outcome.assert_answered();
+        assert!(outcome.latency < Duration::from_secs(1), "nobody waits: {outcome:?}");
+    }
+}
+
+/// B21: a store whose answers take their time, differently each time, costs no tenure.
+#[tokio::test]
+async fn a_slow_store_costs_no_tenure() {
+    let (cluster, wires) = Cluster::start_wired(TTL, &[]).await;
+    let primary = cluster.settled(3, LIMIT).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let load = Load::start(cluster.addresses(), WORK);
+    let started = Instant::now();
+    while started.elapsed() < TTL * 3 {
+        for wire in &wires {
+            // There and back stays below the sixth of the TTL that one call may take.
+            wire.set(Mode::Delay(Duration::from_millis(fastrand::u64(0..200))));
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!((cluster.settled(3, LIMIT).await, cluster.epoch_at(primary).await), (primary, epoch));
+    for outcome in &load.stop().await {
+        outcome.assert_answered();
+    }
+}
+
+/// B10: the lock is given back also when the primary is asked to go in the middle of a renewal.
+#[tokio::test]
+async fn a_lock_is_released_in_the_middle_of_a_renewal() {
+    const LONG_TTL: Duration = Duration::from_secs(6);
+    const DELAY: Duration = Duration::from_millis(300);
+    let (mut cluster, wires) = Cluster::start_wired(LONG_TTL, &[]).await;
+    for _ in 0..3 {
+        let primary = cluster.settled(3, LIMIT).await;
+        let epoch = cluster.epoch_at(primary).await;
+        wires[primary].set(Mode::Delay(DELAY));
+        // A renewal comes every third of the TTL; one of these moments lies within it.
+        sleep(Duration::from_millis(fastrand::u64(0..LONG_TTL.as_millis() as u64 / 3))).await;
+        let asked = Instant::now();
+        cluster.nodes[primary].signal(Signal::TERM);
+        cluster.led_after(epoch, LIMIT).await;
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(1) + DELAY * 4, "released after {took:?}");
+        assert!(cluster.nodes[primary].ended(LIMIT).await.success());
+        wires[primary].set(Mode::Pass);
+        cluster.restart(primary);
+    }
+}
+
+/// A replica that is cut off from the store still serves its local routes and gives no request to a leader of the past.
+#[tokio::test]
+async fn a_replica_cut_off_from_the_store_serves_again_when_it_is_back() {
+    let (cluster, wires) = Cluster::start_wired(TTL, HOLD).await;
+    let primary = cluster.settled(3, LIMIT).await;
+    let epoch = cluster.epoch_at(primary).await;
+    let [replica, _] = cluster.others(primary);
+    wires[replica].set(Mode::Blackhole);
+    assert_eq!(cluster.nodes[primary].resign().await.status, 200);
+    cluster.led_after(epoch, LIMIT).await;
+    assert_eq!(get(cluster.nodes[replica].address(), "/_ping").await.status, 200);
+    let address = cluster.nodes[replica].address();
+    let mut waiting = tokio::task::JoinSet::new();
+    waiting.spawn(async move { get(address, "/who").await });
+    sleep(TTL).await;
+    wires[replica].set(Mode::Pass);
+    let answer = waiting.join_next().await.expect("a request").expect("its answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.epoch() > Some(epoch), "served under the present tenure: {:?}", answer.headers);
+    cluster.ledger.assert_in_order();
+}

@@ -1,0 +1,53 @@
+//! What the tests of whole daemons share: real processes, a real store, a toy app, clients, and eyes on all of them.
+//!
+//! Everything is started on free loopback ports with its data in a temporary folder, and ended by its process id when its
+//! value is dropped. Tests wait for states, each with a reason and a limit, and never for time.
+
+pub(crate) mod app;
+pub(crate) mod cluster;
+pub(crate) mod daemon;
+pub(crate) mod etcd;
+pub(crate) mod http;
+pub(crate) mod ledger;
+pub(crate) mod load;
+pub(crate) mod metrics;
+pub(crate) mod one;
+pub(crate) mod pair;
+pub(crate) mod port;
+pub(crate) mod raw;
+pub(crate) mod store;
+pub(crate) mod wire;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// From one look to the next.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Returns what `probe` found once it is `Ok`.
+///
+/// # Panics
+/// After `limit`, with `reason` and the last `Err`.
+pub(crate) async fn wait_for<R, L: Debug>(reason: &str, limit: Duration, mut probe: impl AsyncFnMut() -> Result<R, L>) -> R {
+    let deadline = Instant::now() + limit;
+    loop {
+        match probe().await {
+            Ok(found) => return found,
+            Err(last) if Instant::now() >= deadline => panic!("waited {limit:?} in vain for {reason}; last seen: {last:?}"),
+            Err(_) => sleep(LOOK_EVERY).await,
+        }
+    }
+}
+
+/// Returns what `future` gives.
+///
+/// # Panics
+/// After `limit`, with `reason`.
+pub(crate) async fn within<R>(reason: &str, limit: Duration, future: impl Future<Output = R>) -> R {
+    match tokio::time::timeout(limit, future).await {
+        Ok(result) => result,
+        Err(_) => panic!("{reason} took longer than {limit:?}"),
+    }
+}

@@ -1,0 +1,149 @@
+//! RAW: a socket's exact bytes, in both directions and on either side of a node.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::within;
+
+/// How long the other side may take for whatever a test awaits of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One connection, with what has been read of it and not been asked for yet.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Raw {
+    /// A client's connection to a node.
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let stream = within("connecting", PATIENCE, TcpStream::connect(address)).await;
+        Self::new(stream.unwrap_or_else(|error| panic!("connect to {address}: {error}")))
+    }
+
+    fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).expect("no delay");
+        Self { stream, unread: Vec::new() }
+    }
+
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        within("sending", PATIENCE, self.stream.write_all(bytes.as_ref())).await.expect("send");
+    }
+
+    /// Ends this side's direction: `shutdown(SHUT_WR)`.
+    pub(crate) async fn finish(&mut self) {
+        self.stream.shutdown().await.expect("end the sending side");
+    }
+
+    /// Everything up to and with `end`.
+    pub(crate) async fn until(&mut self, end: &str) -> String {
+        loop {
+            if let Some(at) = find(&self.unread, end.as_bytes()) {
+                let rest = self.unread.split_off(at + end.len());
+                return text(std::mem::replace(&mut self.unread, rest));
+            }
+            assert!(self.more(end).await, "the connection ended before {end:?}, after {:?}", lossy(&self.unread));
+        }
+    }
+
+    /// A message's head, with the empty line that ends it.
+    pub(crate) async fn head(&mut self) -> String {
+        self.until("\r\n\r\n").await
+    }
+
+    /// Exactly `length` bytes.
+    pub(crate) async fn take(&mut self, length: usize) -> Vec<u8> {
+        while self.unread.len() < length {
+            let read = self.unread.len();
+            assert!(self.more(&format!("{length} bytes")).await, "the connection ended after {read} of {length} bytes");
+        }
+        let rest = self.unread.split_off(length);
+        std::mem::replace(&mut self.unread, rest)
+    }
+
+    /// Everything until the other side ends its direction.
+    pub(crate) async fn rest(&mut self) -> Vec<u8> {
+        while self.more("the end").await {}
+        std::mem::take(&mut self.unread)
+    }
+
+    /// Whether the other side has ended the connection, by its end or by a reset.
+    pub(crate) async fn is_cut(&mut self) -> bool {
+        matches!(tokio::time::timeout(PATIENCE, self.stream.read(&mut [0; 1])).await, Ok(Ok(0) | Err(_)))
+    }
+
+    /// An answer whose body has a `Content-Length`: its head and its body.
+    pub(crate) async fn answer(&mut self) -> (String, String) {
+        let head = self.head().await;
+        let length = header(&head, "content-length").unwrap_or_else(|| panic!("no length in {head:?}"));
+        let body = self.take(length.parse().expect("a length")).await;
+        (head, text(body))
+    }
+
+    /// Whether more came; false at the end of the other side's direction.
+    async fn more(&mut self, awaited: &str) -> bool {
+        match tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.unread)).await {
+            Ok(Ok(read)) => read > 0,
+            Ok(Err(error)) => panic!("reading up to {awaited:?}: {error}, after {:?}", lossy(&self.unread)),
+            Err(_) => panic!("nothing for {PATIENCE:?} on the way to {awaited:?}, after {:?}", lossy(&self.unread)),
+        }
+    }
+}
+
+/// An app of which a test plays every byte itself.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    listener: TcpListener,
+}
+
+impl Origin {
+    pub(crate) async fn bind() -> Self {
+        Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind") }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr().expect("an address")
+    }
+
+    /// The next connection to it.
+    pub(crate) async fn accept(&self) -> Raw {
+        let (stream, _) = within("accepting a connection", PATIENCE, self.listener.accept()).await.expect("accept");
+        Raw::new(stream)
+    }
+
+    /// The next connection, however long it takes to come, answered with these bytes and closed.
+    pub(crate) async fn answer_next(&self, bytes: &[u8]) {
+        let (mut stream, _) = self.listener.accept().await.expect("accept");
+        // Whoever connected may have left meanwhile.
+        stream.write_all(bytes).await.ok();
+    }
+
+    /// Whether nobody connects for as long as `span`.
+    pub(crate) async fn is_left_alone(&self, span: Duration) -> bool {
+        tokio::time::timeout(span, self.listener.accept()).await.is_err()
+    }
+}
+
+/// The value of a header in a head, whatever the case of its name.
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().skip(1).find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("UTF-8")
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(2_000)]).into_owned()
+}

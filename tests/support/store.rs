@@ -1,0 +1,116 @@
+//! A real store for a cluster under test, and the faults that befall it.
+
+use std::path::{Path, PathBuf};
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection};
+
+use super::etcd::Etcd;
+
+/// Which store a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Etcd,
+    Sqlite,
+}
+
+/// A running store. Its data lies in the test's folder.
+#[derive(Debug)]
+pub(crate) enum Store {
+    Etcd(Etcd),
+    Sqlite(Sqlite),
+}
+
+impl Store {
+    /// Starts an empty store with its data in `folder`.
+    pub(crate) async fn start(kind: Kind, folder: &Path) -> Self {
+        match kind {
+            Kind::Etcd => Self::Etcd(Etcd::start().await),
+            Kind::Sqlite => Self::Sqlite(Sqlite { file: folder.join("election.db"), held: None }),
+        }
+    }
+
+    /// The store as `manage` takes it.
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Etcd(etcd) => etcd.url(),
+            Self::Sqlite(sqlite) => format!("sqlite://{}", sqlite.file.display()),
+        }
+    }
+
+    /// The store stops answering: a server that is gone, or a file that another process keeps locked.
+    pub(crate) async fn fail(&mut self) {
+        match self {
+            Self::Etcd(etcd) => etcd.stop().await,
+            Self::Sqlite(sqlite) => sqlite.lock().await,
+        }
+    }
+
+    /// The store is back with all that it knew.
+    pub(crate) async fn recover(&mut self) {
+        match self {
+            Self::Etcd(etcd) => etcd.restart().await,
+            Self::Sqlite(sqlite) => sqlite.unlock().await,
+        }
+    }
+
+    /// The store is back and has forgotten everything.
+    pub(crate) async fn recover_empty(&mut self) {
+        match self {
+            Self::Etcd(etcd) => etcd.restart_empty().await,
+            Self::Sqlite(sqlite) => {
+                sqlite.unlock().await;
+                sqlite.remove();
+            }
+        }
+    }
+
+    /// Deletes the present leader's record, as an operator may.
+    pub(crate) async fn delete_leader(&self) {
+        match self {
+            Self::Etcd(etcd) => etcd.delete_leader("bellwether/default/leader/").await,
+            Self::Sqlite(sqlite) => sqlite.delete_leader().await,
+        }
+    }
+}
+
+/// An SQLite file and, during an outage, the connection that keeps it locked.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    file: PathBuf,
+    held: Option<SqliteConnection>,
+}
+
+impl Sqlite {
+    async fn open(&self) -> SqliteConnection {
+        SqliteConnectOptions::new().filename(&self.file).connect().await.expect("open the election's file")
+    }
+
+    async fn lock(&mut self) {
+        let mut connection = self.open().await;
+        // Readers are shut out too, as they are by a lock that somebody forgot in the rollback journal's mode.
+        sqlx::query("BEGIN EXCLUSIVE").execute(&mut connection).await.expect("lock the election's file");
+        self.held = Some(connection);
+    }
+
+    async fn unlock(&mut self) {
+        if let Some(connection) = self.held.take() {
+            connection.close().await.expect("unlock the election's file");
+        }
+    }
+
+    fn remove(&self) {
+        for end in ["", "-wal", "-shm", "-journal"] {
+            let file = PathBuf::from(format!("{}{end}", self.file.display()));
+            if file.exists() {
+                std::fs::remove_file(file).expect("remove the election's file");
+            }
+        }
+    }
+
+    async fn delete_leader(&self) {
+        let mut connection = self.open().await;
+        let deleted = sqlx::query("DELETE FROM leader_leases").execute(&mut connection).await.expect("delete the record");
+        assert_eq!(deleted.rows_affected(), 1, "there was a record to delete");
+    }
+}

@@ -1,0 +1,99 @@
+//! A wire between a client and a server that can be cut, silenced and slowed while it is in use.
+//!
+//! It needs no rights: a small TCP forwarder on loopback. What was already swallowed stays lost, as on a real network
+//! where one end has given up.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What happens to bytes on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// They pass.
+    Pass,
+    /// They are swallowed; new connections are accepted, and never answered.
+    Blackhole,
+    /// Every connection is cut at once, old and new.
+    Reset,
+    /// They pass, each this much later.
+    Delay(Duration),
+}
+
+/// A wire to one server. It ends with its value.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    address: SocketAddr,
+    mode: watch::Sender<Mode>,
+    _forwarding: JoinSet<()>,
+}
+
+impl Wire {
+    /// A wire to `server` that lets everything pass.
+    pub(crate) async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listen on loopback");
+        let address = listener.local_addr().expect("the address of a listener");
+        let (mode, watched) = watch::channel(Mode::Pass);
+        let mut forwarding = JoinSet::new();
+        forwarding.spawn(accept(listener, server, watched));
+        Self { address, mode, _forwarding: forwarding }
+    }
+
+    /// Where clients connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on, for every connection.
+    pub(crate) fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver<Mode>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        connections.spawn(forward(client, server, mode.clone()));
+    }
+}
+
+/// Forwards one connection both ways until one side, or the wire, ends it.
+async fn forward(client: TcpStream, server: SocketAddr, mode: watch::Receiver<Mode>) {
+    let mut cut = mode.clone();
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    for end in [&client, &server] {
+        // An end that is dropped then says so with a reset.
+        if end.set_nodelay(true).is_err() || end.set_zero_linger().is_err() {
+            return;
+        }
+    }
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::select! {
+        () = carry(from_client, to_server, mode.clone()) => {}
+        () = carry(from_server, to_client, mode) => {}
+        _ = cut.wait_for(|mode| *mode == Mode::Reset) => {}
+    }
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mode: watch::Receiver<Mode>) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        let now = *mode.borrow();
+        match now {
+            Mode::Pass => {}
+            Mode::Blackhole => continue,
+            Mode::Reset => return,
+            Mode::Delay(time) => tokio::time::sleep(time).await,
+        }
+        if to.write_all(&bytes[..length]).await.is_err() {
+            return;
+        }
+    }
+}
