@@ -67,11 +67,11 @@ async fn pursue(mut exchange: Exchange) -> Result<Response<ResponseBody>, Gone> 
         if let Some(refusal) = exchange.terms.hop.and_then(|hop| refuse(hop, &role, &exchange)) {
             return Ok(refused(exchange, refusal));
         }
-        let attempt = match role {
-            Role::Primary { epoch, .. } => primary::serve(exchange, epoch).await,
+        let attempt = match &role {
+            Role::Primary { epoch, .. } => primary::serve(exchange, *epoch).await,
             Role::Replica(leader) => {
                 exchange.ticket.end_serving();
-                replica::forward(exchange, &leader).await
+                replica::forward(exchange, leader).await
             }
             Role::Electing | Role::SteppingDown { .. } => Attempt::Again(exchange, Cause::NoPrimary),
         };
@@ -87,7 +87,7 @@ async fn pursue(mut exchange: Exchange) -> Result<Response<ResponseBody>, Gone> 
             // Where a forwarded request waits is its sender's choice.
             continue;
         }
-        match hold::wait(&mut exchange, &cause).await {
+        match hold::wait(&mut exchange, &role, &cause).await {
             Ok(()) => exchange.troubles += 1,
             Err(Ended::Left) => return Err(Gone),
             Err(Ended::Failed(failure)) => return Ok(give_up(exchange, failure)),

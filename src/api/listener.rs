@@ -182,7 +182,7 @@ impl Bound {
     /// # Errors
     /// When the system gives no thread, no runtime, or no more file descriptors.
     pub fn serve(self, shared: Shared) -> io::Result<Plane> {
-        Plane::start(self.config, self.sockets, self.ledger, shared)
+        Plane::start(&self.config, self.sockets, self.ledger, &Arc::new(shared))
     }
 }
 

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::api::Limits;
 use crate::api::body::RequestBody;
 use crate::api::error::{Failure, Reason};
 use crate::api::forward::{Attempt, Exchange};
@@ -24,10 +25,9 @@ use crate::api::headers::{EPOCH, HOP, Hop, Origin, REFUSED};
 use crate::api::hold::Cause;
 use crate::api::pool::{Greeting, Lease, Pool, Sending, Sent, Unsent};
 use crate::api::primary::because;
-use crate::api::{Limits, Shared};
+use crate::api::worker::Core;
 use crate::cluster::Upstream;
 use crate::node::BootId;
-use crate::replication::Role;
 use crate::store::Leader;
 
 /// How long requests that run at a leader may go on after another one was elected, unless half a TTL is less.
@@ -79,9 +79,16 @@ impl Links {
         }
     }
 
-    pub(super) fn sweep(&self) {
-        if let Some(link) = &*self.current.borrow() {
+    /// Closes what is idle for too long, and cuts what is lost or has had its grace; called now and then.
+    pub(super) fn sweep(&self, core: &Rc<Core>) {
+        let current = self.current.borrow().clone();
+        if let Some(link) = current {
             link.pool.sweep();
+            if link.is_lost(core) {
+                warn!(leader = %link.leader.address, "the leader has stopped answering: cutting what waits for it");
+                self.current.borrow_mut().take();
+                link.pool.cut();
+            }
         }
         let now = Instant::now();
         self.leaving.borrow_mut().retain(|(until, link)| {
@@ -102,6 +109,14 @@ struct Link {
     host: HeaderValue,
     /// The leader has said who it is.
     known: Cell<bool>,
+    /// How many requests wait for the head of their answer.
+    waiting: Cell<usize>,
+    /// Whether the leader has said anything since it was last looked at.
+    heard: Cell<bool>,
+    /// Since when it has not, though requests wait.
+    silent_since: Cell<Option<Instant>>,
+    /// Whether it is being asked if it is still there.
+    asking: Cell<bool>,
 }
 
 /// How a request fared at the leader.
@@ -122,15 +137,30 @@ impl Link {
         let upstream = Upstream::Http { host: leader.address.host().to_owned(), port: leader.address.port() };
         let hop = Hop { sender: boot, epoch: leader.epoch }.to_value();
         let host = HeaderValue::from_str(leader.address.as_str()).expect("an address is visible ASCII");
-        Self { leader, pool: Pool::new(upstream, limits), hop, host, known: Cell::new(false) }
+        Self {
+            leader,
+            pool: Pool::new(upstream, limits),
+            hop,
+            host,
+            known: Cell::new(false),
+            waiting: Cell::new(0),
+            heard: Cell::new(false),
+            silent_since: Cell::new(None),
+            asking: Cell::new(false),
+        }
     }
 
-    async fn exchange(&self, request: Request<RequestBody>, shared: &Shared, boot: BootId) -> Exchanged {
-        let follows = || shared.roles.current().leader() == Some(&self.leader);
-        let greet = async |leader: &mut Greeting<'_>| self.meet(leader, shared, boot).await;
+    async fn exchange(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
+        let follows = || core.shared.roles.current().leader() == Some(&self.leader);
+        let greet = async |leader: &mut Greeting<'_>| if self.known.get() { Ok(()) } else { self.meet(leader, core).await };
+        let _waiting = Waiting::new(&self.waiting);
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
-        match self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await {
+        let sent = self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await;
+        if matches!(sent, Sent::Answered(..) | Sent::Lost { .. }) {
+            self.heard.set(true);
+        }
+        match sent {
             Sent::Answered(answer, lease) => match refusal(&answer) {
                 Some(refused) => Exchanged::Refused(refused),
                 None => Exchanged::Answered(answer, lease),
@@ -146,28 +176,64 @@ impl Link {
         }
     }
 
-    /// Asks a leader who it is, once in its tenure.
-    async fn meet(&self, leader: &mut Greeting<'_>, shared: &Shared, boot: BootId) -> io::Result<()> {
-        if self.known.get() {
-            return Ok(());
-        }
+    /// Asks a leader who it is.
+    async fn meet(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<()> {
+        let service = &core.shared.service;
         let mut question = Request::new(RequestBody::Empty);
         *question.method_mut() = Method::GET;
         *question.uri_mut() = Uri::from_static("/_bellwether/leader");
         question.headers_mut().insert(HOST, self.host.clone());
         let answer = leader.ask(question).await.map_err(io::Error::other)?;
         let introduction = Limited::new(answer.into_body(), INTRODUCTION).collect().await.map_err(io::Error::other)?.to_bytes();
-        leader.settle().await.map_err(|_| io::Error::other(Stranger::Other(shared.service.clone())))?;
-        let somebody: Introduction =
-            serde_json::from_slice(&introduction).map_err(|_| io::Error::other(Stranger::Other(shared.service.clone())))?;
-        if somebody.service != shared.service {
-            return Err(io::Error::other(Stranger::Other(shared.service.clone())));
+        match serde_json::from_slice::<Introduction>(&introduction) {
+            Ok(somebody) if somebody.service == *service && somebody.id == core.boot.to_string() => {
+                return Err(io::Error::other(Stranger::Ourselves));
+            }
+            Ok(somebody) if somebody.service == *service => {}
+            Ok(_) | Err(_) => return Err(io::Error::other(Stranger::Other(service.clone()))),
         }
-        if somebody.id == boot.to_string() {
-            return Err(io::Error::other(Stranger::Ourselves));
-        }
+        leader.settle().await.map_err(io::Error::other)?;
         self.known.set(true);
         Ok(())
+    }
+
+    /// Whether the leader is lost: requests wait, nothing has come back for two TTLs, and it does not say who it is
+    /// when asked. Called now and then; one that only takes long, or is frozen until another is elected, is not lost.
+    fn is_lost(self: &Rc<Self>, core: &Rc<Core>) -> bool {
+        if self.heard.take() || self.waiting.get() == 0 {
+            self.silent_since.set(None);
+            return false;
+        }
+        let since = self.silent_since.get().unwrap_or_else(Instant::now);
+        self.silent_since.set(Some(since));
+        let ttl = core.config.ttl;
+        if since.elapsed() > ttl && !self.asking.replace(true) {
+            let (link, core) = (Rc::clone(self), Rc::clone(core));
+            self.pool.spawn(async move {
+                let there = link.pool.visit(async |leader: &mut Greeting<'_>| link.meet(leader, &core).await).await;
+                link.asking.set(false);
+                if there.is_ok() {
+                    link.heard.set(true);
+                }
+            });
+        }
+        since.elapsed() > ttl * 2
+    }
+}
+
+/// Counts a request that waits for the head of its answer.
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -198,10 +264,9 @@ fn refusal(answer: &Response<Incoming>) -> Option<String> {
 /// Passes a request to `leader`.
 pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt {
     let core = exchange.core();
-    let seen = Role::Replica(leader.clone());
+    let again = |exchange, message| Attempt::Again(exchange, Cause::Trouble(message));
     if core.shared.node.as_ref().is_some_and(|node| node.address == leader.address) {
-        let message = format!("the leader's record points at this node, {}, which is not the primary", leader.address);
-        return Attempt::Again(exchange, Cause::Trouble { seen, message });
+        return again(exchange, format!("the leader's record points at this node, {}, which is not the primary", leader.address));
     }
     let link = core.links.to(leader);
     if exchange.troubles > 0 {
@@ -212,27 +277,26 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
         let failure = exchange.fail(Reason::Superseded, "the leader changed, and the request's body is too long to be sent again");
         return Attempt::Failed(exchange, failure);
     };
-    match link.exchange(request, &core.shared, core.boot).await {
+    match link.exchange(request, &core).await {
         Exchanged::Answered(answer, lease) => exchange.answer(answer, lease, Origin::Leader, |_| {}).await,
         Exchanged::Refused(reason) => {
             let message = format!("{} refused the request: {reason}", leader.address);
-            if !exchange.is_whole() {
-                let failure = exchange.fail(Reason::Superseded, format!("{message}, and its body is too long to be sent again"));
-                return Attempt::Failed(exchange, failure);
+            if exchange.is_whole() {
+                return again(exchange, message);
             }
-            Attempt::Again(exchange, Cause::Trouble { seen, message })
+            let failure = exchange.fail(Reason::Superseded, format!("{message}, and its body is too long to be sent again"));
+            Attempt::Failed(exchange, failure)
         }
         Exchanged::Unreached(request, error) => {
             debug!(%error, leader = %leader.address, "the leader was not reached");
             exchange.put_back(request);
-            let message = format!("the leader {} cannot be reached: {error}", leader.address);
-            Attempt::Again(exchange, Cause::Trouble { seen, message })
+            again(exchange, format!("the leader {} cannot be reached: {error}", leader.address))
         }
         Exchanged::Stranger(request, stranger) => {
             exchange.put_back(request);
             let message = format!("{} {stranger}", leader.address);
             match stranger {
-                Stranger::Ourselves => Attempt::Again(exchange, Cause::Trouble { seen, message }),
+                Stranger::Ourselves => again(exchange, message),
                 Stranger::Other(_) => {
                     warn!(leader = %leader.address, service = core.shared.service, "the leader's address belongs to somebody else");
                     let failure = exchange.fail(Reason::UpstreamFailed, message);
@@ -246,7 +310,7 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
             exchange.maybe_sent = true;
             let message = format!("the leader {} broke the exchange: {}", leader.address, because(&error));
             if exchange.terms.repeatable && exchange.is_whole() {
-                return Attempt::Again(exchange, Cause::Trouble { seen, message });
+                return again(exchange, message);
             }
             Attempt::Failed(exchange, Failure::maybe_executed(Reason::UpstreamFailed, message))
         }

@@ -66,15 +66,15 @@ struct Running {
 }
 
 impl Plane {
-    pub(super) fn start(config: Arc<Config>, sockets: Vec<Vec<Listener>>, ledger: Arc<Ledger>, shared: Shared) -> io::Result<Self> {
+    pub(super) fn start(config: &Arc<Config>, sockets: Vec<Vec<Listener>>, ledger: Arc<Ledger>, shared: &Arc<Shared>) -> io::Result<Self> {
         let (stage, staged) = watch::channel(Stage::Serving);
         let (alive, running) = watch::channel(Running::default());
         let space = Space::new(config.hold_requests, config.hold_bytes);
         let boot = shared.node.as_ref().map_or_else(BootId::random, |node| node.boot);
         for (index, listeners) in sockets.into_iter().enumerate() {
             let seed = Seed {
-                config: Arc::clone(&config),
-                shared: shared.clone(),
+                config: Arc::clone(config),
+                shared: Arc::clone(shared),
                 sheet: ledger.sheet(index),
                 space: Arc::clone(&space),
                 boot,
@@ -169,7 +169,7 @@ impl Drop for Alive {
 /// What a worker is made of; crosses to its thread.
 struct Seed {
     config: Arc<Config>,
-    shared: Shared,
+    shared: Arc<Shared>,
     sheet: Arc<Sheet>,
     space: Arc<Space>,
     boot: BootId,
@@ -207,7 +207,7 @@ impl Seed {
 /// What all connections of one worker share.
 pub(super) struct Core {
     pub(super) config: Arc<Config>,
-    pub(super) shared: Shared,
+    pub(super) shared: Arc<Shared>,
     pub(super) sheet: Arc<Sheet>,
     pub(super) space: Arc<Space>,
     /// Tells this node's hops from every other's.
@@ -364,7 +364,7 @@ async fn keep_up(core: Rc<Core>) {
             role = core.shared.roles.changed(&seen) => seen = role,
             _ = sweeps.tick() => {
                 core.app.sweep();
-                core.links.sweep();
+                core.links.sweep(&core);
                 // What was seen stays: a role that has changed meanwhile is the other branch's.
             }
         }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -428,4 +429,56 @@ impl TestApp {
 
 pub(super) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Sends `bytes` in the background, as far as they are taken, and keeps the sending side open.
+pub(super) fn sending(mut to: OwnedWriteHalf, bytes: Vec<u8>) -> JoinSet<OwnedWriteHalf> {
+    let mut sending = JoinSet::new();
+    sending.spawn(async move {
+        to.write_all(&bytes).await.ok();
+        to
+    });
+    sending
+}
+
+/// Lets a scripted app go on when the test says so.
+#[derive(Clone)]
+pub(super) struct Go(Arc<tokio::sync::Semaphore>);
+
+impl Go {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(tokio::sync::Semaphore::new(0)))
+    }
+
+    pub(super) fn on(&self) {
+        self.0.add_permits(1);
+    }
+
+    pub(super) async fn wait(&self) {
+        timeout(SOON, self.0.acquire()).await.expect("told to go on in time").unwrap().forget();
+    }
+}
+
+/// An app that answers `/slow` half, and the other half when told to; everything else at once.
+pub(super) async fn slow_app(go: &Go) -> TestApp {
+    let go = go.clone();
+    TestApp::scripted(move |mut raw, seen| {
+        let go = go.clone();
+        async move {
+            while let Some(request) = raw.request().await {
+                let slow = request.target() == "/slow";
+                seen.requests.lock().unwrap().push(request);
+                if !slow {
+                    raw.say(ok("quick")).await;
+                    continue;
+                }
+                raw.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsl").await;
+                tokio::select! {
+                    () = go.wait() => raw.say("ow").await,
+                    _ = raw.is_closed() => return,
+                }
+            }
+        }
+    })
+    .await
 }
