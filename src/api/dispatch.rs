@@ -7,8 +7,9 @@ use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 
 use crate::api::Right;
-use crate::api::body::{Feed, ResponseBody};
+use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason};
+use crate::api::feed::Feed;
 use crate::api::forward::{Attempt, Exchange, HiddenEnd, Ticket};
 use crate::api::headers::{self, Hop, REFUSED};
 use crate::api::hold::{self, Cause, Ended};
