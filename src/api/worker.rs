@@ -231,14 +231,16 @@ async fn keep_up(core: Rc<Core>) {
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = core.shared.roles.current();
     loop {
-        core.app.keep_only(seen.tenure());
-        core.links.keep_only(seen.leader());
         tokio::select! {
-            role = core.shared.roles.changed(&seen) => seen = role,
+            role = core.shared.roles.changed(&seen) => {
+                // Only a role read just now may cut: with an older one, a request may have begun under a newer already.
+                core.app.keep_only(role.tenure());
+                core.links.keep_only(role.leader());
+                seen = role;
+            }
             _ = sweeps.tick() => {
                 core.app.sweep();
                 core.links.sweep(&core);
-                // What was seen stays: a role that has changed meanwhile is the other branch's.
             }
         }
     }

@@ -193,12 +193,13 @@ impl Pool {
             }
         };
         let deadline = Instant::now() + self.limits.connect_timeout;
-        if self.retired.get() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
-        }
         let socket = dial(&self.upstream, deadline).await?;
         let wire = Wire::to_upstream(socket);
         let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
+        if self.retired.get() {
+            // What was cut while this was under way must not come to life behind it.
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
+        }
         let (leftover_out, leftover) = oneshot::channel();
         self.spawn(drive(driver, leftover_out));
         let mut lease = Lease { connection: Connection { sender, wire, leftover }, pool: Rc::clone(self), reused: false };

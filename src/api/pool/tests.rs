@@ -142,6 +142,19 @@ async fn a_crowd_does_not_become_as_many_connections() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_being_opened_dies_with_its_pool() {
+    LocalSet::new()
+        .run_until(async {
+            let (app, pool) = upstream(answering, |_| {}).await;
+            // The first poll begins to connect, and only then comes the cut.
+            let (sent, ()) = tokio::join!(send(&pool, ONCE), async { pool.cut() });
+            assert!(matches!(sent, Sent::Unsent(_, Unsent::Dial(_))));
+            assert!(pool.is_over() && app.seen.requests().is_empty());
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn a_pool_that_is_cut_ends_what_runs_and_keeps_nothing() {
     LocalSet::new()
         .run_until(async {
