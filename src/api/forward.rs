@@ -9,8 +9,9 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::api::body::{Feed, RequestBody, ResponseBody};
+use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason, Verdict};
+use crate::api::feed::{Feed, RequestBody};
 use crate::api::headers::{self, Origin, Terms};
 use crate::api::hold::Cause;
 use crate::api::io::Wire;

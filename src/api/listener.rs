@@ -17,7 +17,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::api::ledger::Ledger;
-use crate::api::worker::Plane;
+use crate::api::plane::Plane;
 use crate::api::{Config, Shared};
 
 /// How many connections may wait for a worker to accept them.

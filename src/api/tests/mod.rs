@@ -8,5 +8,5 @@ mod keepalive;
 mod leaders;
 mod leaving;
 mod passing;
-mod rig;
+pub(super) mod rig;
 mod switching;
