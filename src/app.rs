@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::advertise;
 use crate::api::{self, Bound, ElectionStatus, Identity, Listen, Local, LocalConfig, Plane, Right, Shared, Status};
 use crate::config::Config;
 use crate::machine;
@@ -51,6 +52,8 @@ struct Daemon {
     drain_timeout: Duration,
     /// Everything of the control plane; each task returns what it is called.
     tasks: JoinSet<&'static str>,
+    /// What is done once and then over.
+    _errands: JoinSet<()>,
     stop_election: CancellationToken,
     stop_admin: CancellationToken,
 }
@@ -80,8 +83,10 @@ impl Daemon {
         let shared = Shared { node, service: config.service, roles, local: Arc::clone(&local) as _ };
         let plane = Arc::new(bound.serve(shared).context("start the workers")?);
 
+        let mut errands = JoinSet::new();
         let (mut tasks, stop_election, stop_admin) = (JoinSet::new(), CancellationToken::new(), CancellationToken::new());
-        if let Some(Candidacy { candidate, .. }) = candidacy {
+        if let Some(Candidacy { candidate, node, .. }) = candidacy {
+            errands.spawn(advertise::check(node));
             let running = candidate.with_drain(Arc::clone(&plane) as _, config.drain_timeout).run(stop_election.clone());
             tasks.spawn(named("election", running));
         }
@@ -92,7 +97,16 @@ impl Daemon {
         }
         let timed = Arc::clone(&status);
         tasks.spawn(named("role timer", async move { timed.time_roles().await }));
-        Ok(Self { status, plane, candidate: handle, drain_timeout: config.drain_timeout, tasks, stop_election, stop_admin })
+        Ok(Self {
+            status,
+            plane,
+            candidate: handle,
+            drain_timeout: config.drain_timeout,
+            tasks,
+            _errands: errands,
+            stop_election,
+            stop_admin,
+        })
     }
 
     /// Returns when a part of the node ended that should not, with which and why.

@@ -3,6 +3,7 @@
 //! Four rooms: [`store`] keeps a lock, [`replication`] decides who is primary, [`cluster`] is what the primary serves, and
 //! [`api`] answers HTTP. [`app`] puts them together; the `bellwether` binary is a thin command line on top.
 
+mod advertise;
 pub mod api;
 pub mod app;
 pub mod backoff;

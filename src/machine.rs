@@ -10,7 +10,7 @@ pub fn host_name() -> String {
 /// The machine's memory in bytes.
 pub fn memory() -> u64 {
     let system = rustix::system::sysinfo();
-    u64::from(system.totalram) * u64::from(system.mem_unit)
+    system.totalram * u64::from(system.mem_unit)
 }
 
 /// Lets the process open as many files as its user may: a held request keeps its connection. Returns how many that is,

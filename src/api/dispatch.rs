@@ -7,8 +7,9 @@ use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 
 use crate::api::Right;
-use crate::api::body::{Feed, ResponseBody};
+use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason};
+use crate::api::feed::Feed;
 use crate::api::forward::{Attempt, Exchange, HiddenEnd, Ticket};
 use crate::api::headers::{self, Hop, REFUSED};
 use crate::api::hold::{self, Cause, Ended};
@@ -39,9 +40,9 @@ async fn route(session: Rc<Session>, request: Request<Incoming>) -> Result<Respo
     let local = &core.shared.local;
     if local.claims(&head.method, head.uri.path()) {
         session.leaves_unread(!body.is_end_stream());
-        let answer = local.answer(&head, Right::None).await;
+        // Settled first, so that a look at the counters does not count itself as running.
         ticket.end(Outcome::Local);
-        return Ok(answer.map(ResponseBody::Whole));
+        return Ok(local.answer(&head, Right::None).await.map(ResponseBody::Whole));
     }
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,
@@ -67,11 +68,11 @@ async fn pursue(mut exchange: Exchange) -> Result<Response<ResponseBody>, Gone> 
         if let Some(refusal) = exchange.terms.hop.and_then(|hop| refuse(hop, &role, &exchange)) {
             return Ok(refused(exchange, refusal));
         }
-        let attempt = match role {
-            Role::Primary { epoch, .. } => primary::serve(exchange, epoch).await,
+        let attempt = match &role {
+            Role::Primary { epoch, .. } => primary::serve(exchange, *epoch).await,
             Role::Replica(leader) => {
                 exchange.ticket.end_serving();
-                replica::forward(exchange, &leader).await
+                replica::forward(exchange, leader).await
             }
             Role::Electing | Role::SteppingDown { .. } => Attempt::Again(exchange, Cause::NoPrimary),
         };
@@ -87,7 +88,7 @@ async fn pursue(mut exchange: Exchange) -> Result<Response<ResponseBody>, Gone> 
             // Where a forwarded request waits is its sender's choice.
             continue;
         }
-        match hold::wait(&mut exchange, &cause).await {
+        match hold::wait(&mut exchange, &role, &cause).await {
             Ok(()) => exchange.troubles += 1,
             Err(Ended::Left) => return Err(Gone),
             Err(Ended::Failed(failure)) => return Ok(give_up(exchange, failure)),

@@ -9,8 +9,9 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::api::body::{Feed, RequestBody, ResponseBody};
+use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason, Verdict};
+use crate::api::feed::{Feed, RequestBody};
 use crate::api::headers::{self, Origin, Terms};
 use crate::api::hold::Cause;
 use crate::api::io::Wire;
@@ -181,19 +182,19 @@ impl Tail {
     }
 }
 
-/// Hides from the library that a client stopped sending, as long as this lives.
+/// Hides from the library that a client stopped sending, as long as this lives and until what was written has left.
 pub(super) struct HiddenEnd(Rc<Wire>);
 
 impl HiddenEnd {
     pub(super) fn new(wire: Rc<Wire>) -> Self {
-        wire.hide_end(true);
+        wire.hide_end();
         Self(wire)
     }
 }
 
 impl Drop for HiddenEnd {
     fn drop(&mut self) {
-        self.0.hide_end(false);
+        self.0.show_end_when_flushed();
     }
 }
 

@@ -27,13 +27,8 @@ const LAST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) enum Cause {
     /// No primary is known.
     NoPrimary,
-    /// The primary that is known could not take the request.
-    Trouble {
-        /// The role that named it.
-        seen: Role,
-        /// What happened, for people.
-        message: String,
-    },
+    /// The primary that is known could not take the request; what happened, for people.
+    Trouble(String),
 }
 
 /// How a wait ends that leads to no other try.
@@ -97,8 +92,8 @@ fn take(counter: &AtomicUsize, more: usize, most: usize) -> bool {
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| now.checked_add(more).filter(|sum| *sum <= most)).is_ok()
 }
 
-/// Waits until a request is worth another try. Otherwise returns how it ends.
-pub(super) async fn wait(exchange: &mut Exchange, cause: &Cause) -> Result<(), Ended> {
+/// Waits until a request that was tried under the role `seen` is worth another try. Otherwise returns how it ends.
+pub(super) async fn wait(exchange: &mut Exchange, seen: &Role, cause: &Cause) -> Result<(), Ended> {
     let core = exchange.core();
     let limit = || preferred_wait(&exchange.head.headers).map_or(core.config.hold_timeout, |wait| wait.min(core.config.hold_timeout));
     let deadline = exchange.deadline.unwrap_or_else(|| Instant::now() + limit());
@@ -109,7 +104,7 @@ pub(super) async fn wait(exchange: &mut Exchange, cause: &Cause) -> Result<(), E
     exchange.ticket.hold();
     let ended = tokio::select! {
         biased;
-        () = worth_a_try(exchange, cause) => Ok(()),
+        () = worth_a_try(exchange, seen, cause) => Ok(()),
         () = departure(exchange) => Err(Ended::Left),
         () = core.hold_over.cancelled() => Err(give_up(exchange, cause)),
         _ = timeout_at(deadline, read_ahead(exchange, &mut slot)) => Err(give_up(exchange, cause)),
@@ -118,9 +113,9 @@ pub(super) async fn wait(exchange: &mut Exchange, cause: &Cause) -> Result<(), E
     ended
 }
 
-async fn worth_a_try(exchange: &Exchange, cause: &Cause) {
+async fn worth_a_try(exchange: &Exchange, seen: &Role, cause: &Cause) {
     let roles = &exchange.session.core.shared.roles;
-    if let Cause::Trouble { seen, .. } = cause {
+    if matches!(cause, Cause::Trouble(_)) {
         let pause = FIRST_PAUSE.saturating_mul(1 << exchange.troubles.min(8)).min(LAST_PAUSE);
         timeout(pause, roles.changed(seen)).await.ok();
     }
@@ -153,7 +148,7 @@ async fn read_ahead(exchange: &Exchange, slot: &mut Slot) {
 fn give_up(exchange: &Exchange, cause: &Cause) -> Ended {
     let message = match cause {
         Cause::NoPrimary => "no primary came up in time".to_owned(),
-        Cause::Trouble { message, .. } => format!("no primary could be reached in time: {message}"),
+        Cause::Trouble(message) => format!("no primary could be reached in time: {message}"),
     };
     Ended::Failed(exchange.fail(Reason::NoPrimary, message))
 }

@@ -9,7 +9,9 @@ use crate::node::Address;
 pub(super) fn page(status: &Status) -> Value {
     let snapshot = status.snapshot();
     let identity = status.identity();
-    let primary = snapshot.confirmed_primary().map_or("", Address::as_str);
+    let confirmed = snapshot.confirmed_primary();
+    let primary = confirmed.map_or("", Address::as_str);
+    let epoch = if snapshot.role.leader().is_some() && confirmed.is_none() { 0 } else { snapshot.epoch };
     // This node and its primary: the others are not registered anywhere yet.
     let nodes = 1 + usize::from(snapshot.role.leader().is_some());
     let store = snapshot.store.as_ref().map_or_else(|| "none, this node takes part in no election".to_owned(), |store| store.sentence());
@@ -17,7 +19,7 @@ pub(super) fn page(status: &Status) -> Value {
     let mut pairs = vec![
         ("Role", snapshot.role.name().to_owned()),
         ("Primary", primary.to_owned()),
-        ("Epoch", snapshot.epoch.to_string()),
+        ("Epoch", epoch.to_string()),
         ("Nodes", nodes.to_string()),
         ("Service", identity.service.clone()),
         ("Advertise", identity.address.as_ref().map_or_else(String::new, Address::to_string)),
@@ -40,7 +42,7 @@ pub(super) fn page(status: &Status) -> Value {
         "ServerVersion": concat!("bellwether/", env!("CARGO_PKG_VERSION")),
         "Role": snapshot.role.name(),
         "Primary": primary,
-        "Epoch": snapshot.epoch,
+        "Epoch": epoch,
         "Nodes": nodes,
         "Store": store,
         "StoreSilent": snapshot.store.as_ref().is_some_and(|store| store.is_silent()),
@@ -113,6 +115,7 @@ mod tests {
         let unknown = page(&status);
         assert_eq!((&unknown["Primary"], &unknown["StoreSilent"]), (&"".into(), &true.into()), "{unknown}");
         assert_eq!(pair(&unknown, "Primary").as_deref(), Some(""));
+        assert_eq!(unknown["Epoch"], 0);
         let confirmed = pair(&unknown, "Leader last confirmed").unwrap();
         assert!(confirmed.starts_with("10.0.0.1:4000 ") && confirmed.ends_with(" s ago"), "{confirmed}");
 

@@ -79,25 +79,64 @@ impl AsyncWrite for Socket {
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: RefCell<Socket>,
-    end_hidden: Cell<bool>,
+    end: Cell<End>,
+    writing: Cell<Writing>,
+}
+
+/// Whether a reader is told that the peer has stopped sending. While it is not, the end reads as "nothing yet".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Shown,
+    Hidden,
+    /// Until everything written so far has left: a reader that sees the end drops what is still to be written.
+    HiddenUntilFlushed,
+}
+
+/// What a writer is told of a connection that broke.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Writing {
+    /// That it broke.
+    Plain,
+    /// Nothing: the peer may have answered before it closed, and the reader comes upon that answer, or upon the error.
+    Forgiving,
+    /// The connection broke already.
+    Over,
 }
 
 impl Wire {
-    pub(super) fn new(socket: Socket) -> Rc<Self> {
-        Rc::new(Self { socket: RefCell::new(socket), end_hidden: Cell::new(false) })
+    /// A client's connection.
+    pub(super) fn to_client(socket: Socket) -> Rc<Self> {
+        Rc::new(Self { socket: RefCell::new(socket), end: Cell::new(End::Shown), writing: Cell::new(Writing::Plain) })
     }
 
-    /// While hidden, the end of what the peer sends reads as "nothing yet". Whoever unhides it makes sure that somebody
-    /// reads again.
-    pub(super) fn hide_end(&self, hidden: bool) {
-        self.end_hidden.set(hidden);
+    /// A connection to an upstream, which may answer before it has read a request to its end, and close.
+    pub(super) fn to_upstream(socket: Socket) -> Rc<Self> {
+        Rc::new(Self { socket: RefCell::new(socket), end: Cell::new(End::Shown), writing: Cell::new(Writing::Forgiving) })
+    }
+
+    /// Hides the end of what the peer sends.
+    pub(super) fn hide_end(&self) {
+        self.end.set(End::Hidden);
+    }
+
+    /// Shows the end again, once nothing written is in the way.
+    pub(super) fn show_end_when_flushed(&self) {
+        if self.end.get() == End::Hidden {
+            self.end.set(End::HiddenUntilFlushed);
+        }
+    }
+
+    /// Makes the connection a plain one for a tunnel, which shows every end and every error.
+    pub(super) fn lay_bare(&self) {
+        self.end.set(End::Shown);
+        self.writing.set(Writing::Plain);
     }
 
     /// Whether the peer can no longer be answered, as far as the system has said. A peer that only closed its sending
     /// side counts as gone, as everywhere in this proxy, unless its end is hidden.
     pub(super) fn is_abandoned(&self) -> bool {
         let Ok(ready) = self.socket.borrow().readiness() else { return true };
-        if self.end_hidden.get() { ready.is_write_closed() } else { ready.is_read_closed() }
+        if self.end.get() == End::Shown { ready.is_read_closed() } else { ready.is_write_closed() }
     }
 
     /// Whether something has come that nobody has read. Asks the system, which may know of it before the runtime does.
@@ -120,6 +159,20 @@ impl WireIo {
     fn with<T>(&self, call: impl FnOnce(Pin<&mut Socket>) -> T) -> T {
         call(Pin::new(&mut *self.0.socket.borrow_mut()))
     }
+
+    fn write(&self, write: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if self.0.writing.get() == Writing::Over {
+            return Poll::Pending;
+        }
+        match self.with(write) {
+            // A broken connection is always readable, so whoever reads is woken.
+            Poll::Ready(Err(_)) if self.0.writing.get() == Writing::Forgiving => {
+                self.0.writing.set(Writing::Over);
+                Poll::Pending
+            }
+            written => written,
+        }
+    }
 }
 
 impl AsyncRead for WireIo {
@@ -127,17 +180,17 @@ impl AsyncRead for WireIo {
         let before = buf.filled().len();
         let read = self.with(|socket| socket.poll_read(cx, buf));
         let at_end = matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() == before;
-        if at_end && self.0.end_hidden.get() { Poll::Pending } else { read }
+        if at_end && self.0.end.get() != End::Shown { Poll::Pending } else { read }
     }
 }
 
 impl AsyncWrite for WireIo {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.with(|socket| socket.poll_write(cx, buf))
+        self.write(|socket| socket.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.with(|socket| socket.poll_write_vectored(cx, bufs))
+        self.write(|socket| socket.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -145,6 +198,10 @@ impl AsyncWrite for WireIo {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A socket has nothing to flush; the library asks for it when all it had has been written.
+        if self.0.end.get() == End::HiddenUntilFlushed {
+            self.0.end.set(End::Shown);
+        }
         self.with(|socket| socket.poll_flush(cx))
     }
 

@@ -1,6 +1,6 @@
 //! Counts every request exactly once, and knows when a primary has nothing left to finish.
 //!
-//! Each worker writes a [`Sheet`] of its own, with plain stores: nobody else writes it. Readers take a consistent
+//! Each worker writes a `Sheet` of its own, with plain stores: nobody else writes it. Readers take a consistent
 //! picture of a sheet, so that in every [`Totals`]
 //!
 //! > accepted = the sum of all outcomes + held + running

@@ -17,7 +17,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::api::ledger::Ledger;
-use crate::api::worker::Plane;
+use crate::api::plane::Plane;
 use crate::api::{Config, Shared};
 
 /// How many connections may wait for a worker to accept them.
@@ -182,7 +182,7 @@ impl Bound {
     /// # Errors
     /// When the system gives no thread, no runtime, or no more file descriptors.
     pub fn serve(self, shared: Shared) -> io::Result<Plane> {
-        Plane::start(self.config, self.sockets, self.ledger, shared)
+        Plane::start(&self.config, self.sockets, self.ledger, &Arc::new(shared))
     }
 }
 

@@ -2,25 +2,29 @@
 //!
 //! The data plane is one single-threaded runtime per worker. Each worker has its own listener, its own upstream
 //! connections and its own counters; on the path of a request the workers share nothing but the role cell. Which handler
-//! serves a request, [`primary`] or [`replica`], is read from that cell once per request; while there is neither, the
-//! request waits in the [`hold`].
+//! serves a request, `primary` or `replica`, is read from that cell once per request; while there is neither, the
+//! request waits in the `hold`.
 //!
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
 mod admin;
 mod body;
 pub mod client;
+mod dial;
 mod dispatch;
 pub mod error;
+mod feed;
 mod forward;
 mod headers;
 mod hold;
 mod info;
 mod io;
 pub mod ledger;
+mod link;
 pub mod listener;
 mod local;
 mod metrics;
+mod plane;
 mod pool;
 mod primary;
 mod replica;
@@ -51,9 +55,9 @@ pub use error::{Failure, Reason, Verdict};
 pub use ledger::{Ledger, Totals};
 pub use listener::{AdminSocket, BindError, Bound, Listen, ListenError, bind, bind_admin};
 pub use local::{Local, LocalConfig};
+pub use plane::Plane;
 pub use route::{LocalRoutes, LocalRoutesError};
 pub use status::{ElectionStatus, Identity, Status};
-pub use worker::Plane;
 
 /// What the data plane is told once, at start.
 #[derive(Clone, Debug)]

@@ -35,8 +35,8 @@ use crate::api::{Limits, LocalApi, Right};
 const ROOM_FOR_A_HOP: (usize, usize) = (16, 4 * 1024);
 /// How much of a request is read at a time, at most; also bounds what a slow reader makes this node keep.
 const BUFFER: usize = 128 * 1024;
-/// How long, and how much, a client that was answered early may go on sending before its connection is reset under it.
-const LINGER: (Duration, usize) = (Duration::from_secs(1), 1024 * 1024);
+/// How long a client that was answered early may go on sending before its connection is reset under it.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// After how many sweeps without a request a connection counts as one that is not in use: half a second at least.
 const UNUSED_SWEEPS: u32 = 2;
@@ -73,7 +73,9 @@ impl Session {
     /// have closed its sending side already.
     fn note(&self, request: &Request<Incoming>) {
         let upgrade = headers::wants_upgrade(request.version(), request.headers());
-        self.wire.hide_end(upgrade);
+        if upgrade {
+            self.wire.hide_end();
+        }
         self.asked_upgrade.set(upgrade);
         self.unread.set(false);
         self.used.set(self.core.sweep());
@@ -107,7 +109,7 @@ pub(super) fn builder(limits: &Limits) -> http1::Builder {
 /// Serves one connection until it ends; at the end of the worker's time, until it is idle.
 pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr>) {
     let _counted = Counted::new(&core);
-    let wire = Wire::new(socket);
+    let wire = Wire::to_client(socket);
     let peer = Peer::new(address, &core.config);
     let session = Rc::new(Session {
         core: Rc::clone(&core),
@@ -191,20 +193,13 @@ where
 /// Reads on for a moment after the last answer, so that it is not lost to the reset that closing would cause.
 async fn linger(wire: &Rc<Wire>) {
     let mut io = WireIo(Rc::clone(wire));
-    let (time, most) = LINGER;
     let reading = async {
         io.shutdown().await?;
-        let mut buffer = [0; 4096];
-        let mut left = most;
-        while left > 0 {
-            match io.read(&mut buffer).await? {
-                0 => break,
-                read => left = left.saturating_sub(read),
-            }
-        }
+        let mut buffer = vec![0; 16 * 1024];
+        while io.read(&mut buffer).await? > 0 {}
         Ok::<_, io::Error>(())
     };
-    timeout(time, reading).await.ok();
+    timeout(LINGER, reading).await.ok();
 }
 
 /// Counts a connection while it is open.

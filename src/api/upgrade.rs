@@ -45,6 +45,8 @@ impl Tunnel {
     /// Passes bytes both ways until both sides have ended. `early` is what the client sent right behind its request.
     pub(super) async fn run(self, client: Rc<Wire>, early: Bytes) {
         drop(self.hidden);
+        client.lay_bare();
+        self.upstream.lay_bare();
         let ends = [(Side::Client, WireIo(client)), (Side::Upstream, WireIo(self.upstream))];
         let [client, upstream] = &ends;
         let both = try_join(pump(client, upstream, early), pump(upstream, client, self.early));

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::FutureExt;
 use hyper::server::conn::http1;
 use tokio::net::{TcpListener, UnixListener};
@@ -23,14 +22,13 @@ use tracing::warn;
 
 use crate::api::hold::Space;
 use crate::api::io::Socket;
-use crate::api::ledger::{Ledger, Sheet};
+use crate::api::ledger::Sheet;
+use crate::api::link::Links;
 use crate::api::listener::Listener;
+use crate::api::plane::Stage;
 use crate::api::primary::App;
-use crate::api::replica::Links;
 use crate::api::{Config, Shared, server};
 use crate::node::BootId;
-use crate::replication::Drain;
-use crate::store::Epoch;
 
 /// How often idle upstream connections are looked through.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
@@ -39,145 +37,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// How long before the end of a worker held requests get their answer.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// The running data plane.
-#[derive(Debug)]
-pub struct Plane {
-    ledger: Arc<Ledger>,
-    stage: watch::Sender<Stage>,
-    running: watch::Receiver<Running>,
-}
-
-/// How far the end of the plane has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    Serving,
-    /// Clients are asked to connect elsewhere.
-    Closing,
-    /// Nothing new is accepted, and everything is over at the instant.
-    Ending(Instant),
-}
-
-/// What is known of the workers' threads.
-#[derive(Clone, Debug, Default)]
-struct Running {
-    workers: usize,
-    failure: Option<String>,
-}
-
-impl Plane {
-    pub(super) fn start(config: Arc<Config>, sockets: Vec<Vec<Listener>>, ledger: Arc<Ledger>, shared: Shared) -> io::Result<Self> {
-        let (stage, staged) = watch::channel(Stage::Serving);
-        let (alive, running) = watch::channel(Running::default());
-        let space = Space::new(config.hold_requests, config.hold_bytes);
-        let boot = shared.node.as_ref().map_or_else(BootId::random, |node| node.boot);
-        for (index, listeners) in sockets.into_iter().enumerate() {
-            let seed = Seed {
-                config: Arc::clone(&config),
-                shared: shared.clone(),
-                sheet: ledger.sheet(index),
-                space: Arc::clone(&space),
-                boot,
-                listeners,
-                stage: staged.clone(),
-            };
-            let alive = Alive::new(alive.clone(), index);
-            let name = format!("bellwether-{index}");
-            std::thread::Builder::new().name(name).spawn(move || alive.watch(|| seed.grow()))?;
-        }
-        Ok(Self { ledger, stage, running })
-    }
-
-    /// The counters.
-    pub fn ledger(&self) -> Arc<Ledger> {
-        Arc::clone(&self.ledger)
-    }
-
-    /// From now on every answer tells its client to connect elsewhere next time (`Connection: close`).
-    pub fn closing(&self) {
-        self.stage.send_if_modified(|stage| {
-            let first = *stage == Stage::Serving;
-            *stage = if first { Stage::Closing } else { *stage };
-            first
-        });
-    }
-
-    /// How many requests wait for a primary.
-    pub fn held(&self) -> u64 {
-        self.ledger.totals().held
-    }
-
-    /// Stops accepting, ends each connection as it becomes idle, and cuts what is left after `timeout`. Returns when
-    /// every worker has ended.
-    pub async fn close(&self, timeout: Duration) {
-        self.stage.send_replace(Stage::Ending(Instant::now() + timeout));
-        let mut running = self.running.clone();
-        running.wait_for(|running| running.workers == 0).await.ok();
-    }
-
-    /// Returns when a worker has ended that nobody told to, with what is known about it.
-    ///
-    /// # Cancel safety
-    /// May be dropped at any time.
-    pub async fn failed(&self) -> String {
-        let mut running = self.running.clone();
-        match running.wait_for(|running| running.failure.is_some()).await {
-            Ok(running) => running.failure.clone().unwrap_or_default(),
-            // Every worker ended as it was told.
-            Err(_) => std::future::pending().await,
-        }
-    }
-}
-
-#[async_trait]
-impl Drain for Plane {
-    async fn drained(&self, _epoch: Epoch) {
-        // What ran under an earlier tenure was cut with it, and the role lets nothing new begin.
-        self.ledger.quiet().await;
-    }
-}
-
-/// Reports the end of a worker's thread, also by a panic.
-struct Alive {
-    running: watch::Sender<Running>,
-    index: usize,
-    failure: Option<String>,
-}
-
-impl Alive {
-    fn new(running: watch::Sender<Running>, index: usize) -> Self {
-        running.send_modify(|running| running.workers += 1);
-        Self { running, index, failure: Some("it panicked".to_owned()) }
-    }
-
-    fn watch(mut self, work: impl FnOnce() -> io::Result<()>) {
-        self.failure = work().err().map(|error| error.to_string());
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.running.send_modify(|running| {
-            running.workers -= 1;
-            if let Some(failure) = self.failure.take() {
-                running.failure = Some(format!("data-plane worker {} ended: {failure}", self.index));
-            }
-        });
-    }
-}
-
 /// What a worker is made of; crosses to its thread.
-struct Seed {
-    config: Arc<Config>,
-    shared: Shared,
-    sheet: Arc<Sheet>,
-    space: Arc<Space>,
-    boot: BootId,
-    listeners: Vec<Listener>,
-    stage: watch::Receiver<Stage>,
+pub(super) struct Seed {
+    pub(super) config: Arc<Config>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) sheet: Arc<Sheet>,
+    pub(super) space: Arc<Space>,
+    pub(super) boot: BootId,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) stage: watch::Receiver<Stage>,
 }
 
 impl Seed {
-    fn grow(self) -> io::Result<()> {
+    /// Works until it is told to end.
+    pub(super) fn grow(self) -> io::Result<()> {
         let runtime: LocalRuntime =
             Builder::new_current_thread().enable_all().max_blocking_threads(4).build_local(LocalOptions::default())?;
         let Self { config, shared, sheet, space, boot, listeners, stage } = self;
@@ -207,7 +80,7 @@ impl Seed {
 /// What all connections of one worker share.
 pub(super) struct Core {
     pub(super) config: Arc<Config>,
-    pub(super) shared: Shared,
+    pub(super) shared: Arc<Shared>,
     pub(super) sheet: Arc<Sheet>,
     pub(super) space: Arc<Space>,
     /// Tells this node's hops from every other's.
@@ -366,7 +239,7 @@ async fn keep_up(core: Rc<Core>) {
             _ = sweeps.tick() => {
                 core.next_sweep();
                 core.app.sweep();
-                core.links.sweep();
+                core.links.sweep(&core);
                 // What was seen stays: a role that has changed meanwhile is the other branch's.
             }
         }

@@ -84,7 +84,7 @@ pub struct Settings {
           require_equals = true, default_missing_value = "true", help_heading = "Election")]
     pub replication: Option<bool>,
 
-    /// How the other nodes reach this one: host:port, ip:port or [v6]:port; required with --replication
+    /// How the other nodes reach this one: `host:port`, `ip:port` or `[v6]:port`; required with --replication
     ///
     /// It must lead to this node from every other node, through whatever maps ports on the way. It need not be an address
     /// of this machine. There is no default, because a guess that is wrong sends requests to the wrong place.

@@ -112,8 +112,16 @@ impl Config {
         let timing = election.as_ref().map_or(Timing::granted(DEFAULT_TTL), |election| election.timing);
         let drain_timeout = settings.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0);
         at_most("--drain-timeout", drain_timeout, LONGEST_DRAIN)?;
+        let api = data_plane(&settings, timing)?;
+        if api.upstream.is_empty() {
+            warnings.push("--upstream is not given: as primary this node answers 503 no-upstream".to_owned());
+        }
+        if election.is_some() && api.hold_timeout < timing.ttl() {
+            let (hold, ttl) = (Span(api.hold_timeout), Span(timing.ttl()));
+            warnings.push(format!("--hold-timeout {hold} is shorter than the TTL of {ttl}: requests will fail when a primary crashes"));
+        }
         Ok(Self {
-            api: data_plane(&settings, timing)?,
+            api,
             local_routes: settings.local_routes.unwrap_or_default(),
             service,
             advertise: settings.advertise,

@@ -7,6 +7,7 @@ mod contract;
 mod election;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod limits;
 mod memory;
 mod options;
 #[cfg(feature = "sqlite")]
@@ -20,9 +21,10 @@ use crate::node::Node;
 
 pub use contract::{Attempt, Cause, Epoch, Leader, Lease, Lock, Renewal, StoreError};
 pub use election::{Election, NameError};
+pub use limits::{OptionMismatch, TtlMismatch};
 pub use memory::{Faults, Holder, Memory};
 pub use options::{OptionError, Secret, SecretError, StoreOption, StoreOptions};
-pub use url::{OptionMismatch, StoreUrl, TtlMismatch, UrlError};
+pub use url::{StoreUrl, UrlError};
 
 use url::{Place, Scheme};
 

@@ -1,7 +1,7 @@
 //! The routes that a node answers itself, asked over a plain socket and by the real Docker client.
 
 use std::process::Command;
-use std::time::Instant;
+use tokio::time::Instant;
 
 use crate::node::{Answer, Ended, Node};
 

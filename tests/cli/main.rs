@@ -9,3 +9,4 @@ mod precedence;
 mod signals;
 mod usage;
 mod verbs;
+mod warnings;

@@ -2,7 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use rustix::process::Signal;
 
@@ -34,20 +36,20 @@ struct SlowApp {
 
 impl SlowApp {
     fn start() -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap() }
+        Self { listener: TcpListener::bind("127.0.0.1:0").expect("a free port") }
     }
 
     fn url(&self) -> String {
-        format!("http://{}", self.listener.local_addr().unwrap())
+        format!("http://{}", self.listener.local_addr().expect("a bound address"))
     }
 
     /// Takes the next request; it is this stream's to answer.
     fn request(&self) -> TcpStream {
-        let (mut stream, _) = self.listener.accept().unwrap();
+        let (mut stream, _) = self.listener.accept().expect("the node connects");
         let mut head = Vec::new();
         let mut byte = [0];
         while !head.ends_with(b"\r\n\r\n") {
-            stream.read_exact(&mut byte).unwrap();
+            stream.read_exact(&mut byte).expect("the node sends a head");
             head.extend(byte);
         }
         stream
@@ -55,9 +57,9 @@ impl SlowApp {
 }
 
 fn send(node: &Node) -> TcpStream {
-    let mut client = TcpStream::connect(&node.address).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    client.write_all(b"GET /slow HTTP/1.1\r\nHost: app\r\n\r\n").unwrap();
+    let mut client = TcpStream::connect(&node.address).expect("the node listens");
+    client.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes a limit");
+    client.write_all(b"GET /slow HTTP/1.1\r\nHost: app\r\n\r\n").expect("the node reads");
     client
 }
 

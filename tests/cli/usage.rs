@@ -9,7 +9,7 @@ use crate::node::{Ended, bellwether};
 const GOOD: &[&str] = &["manage", "--replication", "--advertise", "10.0.0.1:4000", "sqlite:///tmp/bellwether-never-opened.db"];
 
 fn assert_refused(arguments: &[&str], words: &str) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let socket = folder.path().join("node.sock");
     let mut arguments = arguments.to_vec();
     let listen = format!("unix://{}", socket.display());

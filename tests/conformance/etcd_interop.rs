@@ -1,7 +1,5 @@
 //! The election as others see it and meddle with it: `etcdctl elect` as rival and observer, neighbours, junk, operators.
 
-use std::fs::File;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bellwether::clock;
@@ -12,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::etcd_rig::{KEY, SLACK, client, delete, keys, lock, lock_with, node};
+use crate::etcd_rig::{KEY, Log, SLACK, client, delete, keys, lock, lock_with, node};
 use crate::etcd_server::{Etcd, wait_for};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win, withdraw};
 
@@ -75,6 +73,7 @@ async fn an_observer_of_another_make_sees_us_lead() {
 #[tokio::test]
 async fn neighbours_do_not_stand_in_our_way() {
     let etcd = Etcd::start().await;
+    let log = Log::start(&etcd);
     for key in [format!("{KEY}2"), format!("{KEY}X/y"), KEY.to_owned(), "bellwether/web".to_owned()] {
         etcd.etcdctl(&["put", &key, "10.0.0.9:4000"]).await;
     }
@@ -83,15 +82,14 @@ async fn neighbours_do_not_stand_in_our_way() {
         win(&*lock(&url, port, TTL), "each election is its own").await;
     }
     lose(&*lock(&prod, 4, TTL), "this election has its leader").await;
+    assert_eq!(log.warnings_of(""), [""; 0], "neighbours are nothing to warn of");
 }
 
 /// B16: what no candidate would write is left alone, and named in the log once.
 #[tokio::test]
 async fn junk_among_the_candidates_is_ignored_and_named_once() {
     let etcd = Etcd::start().await;
-    let log = etcd.folder().join("log");
-    let subscriber = tracing_subscriber::fmt().with_writer(Mutex::new(File::create(&log).expect("a log"))).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let log = Log::start(&etcd);
     let mut hand = client(&etcd).await;
     let mut junk: Vec<(Vec<u8>, Vec<u8>)> =
         ["brace", "empty", "lease/below", "7d7ba228272f0307"].map(|name| (format!("{KEY}/{name}").into_bytes(), b"{".to_vec())).into();
@@ -109,12 +107,11 @@ async fn junk_among_the_candidates_is_ignored_and_named_once() {
         assert_eq!(renew(&mut *lease).await, Renewal::Held);
         assert_eq!(leader(&*us).await.map(|leader| leader.epoch), Some(lease.epoch()));
     }
-    let log = std::fs::read_to_string(log).expect("the log");
     for (key, value) in &junk {
         let kept = hand.get(key.as_slice(), None).await.expect("read junk");
         assert!(kept.kvs().first().is_some_and(|kept| kept.value() == value), "the junk at {key:?} was touched");
         let name = String::from_utf8_lossy(key).escape_debug().to_string();
-        assert_eq!(log.lines().filter(|line| line.contains("WARN") && line.contains(&name)).count(), 1, "{name} in {log}");
+        assert_eq!(log.warnings_of(&name).len(), 1, "{name}: {:?}", log.warnings_of(""));
     }
     lose(&*other, "the lock is taken all the same").await;
 }

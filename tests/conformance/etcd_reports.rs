@@ -1,14 +1,13 @@
 //! Reports from the field about elections on etcd, each tried against a real server.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether::clock;
-use bellwether::store::{Leader, Renewal, StoreError};
+use bellwether::store::{Leader, Renewal};
 use tokio::time::{sleep, timeout};
 
-use crate::etcd_rig::{KEY, Running, SLACK, client, delete, keys, lock, lock_with, node};
-use crate::etcd_server::{Etcd, QUICK, wait_for};
+use crate::etcd_rig::{Running, SLACK, client, delete, keys, lock};
+use crate::etcd_server::{Etcd, wait_for};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win};
 use crate::wire::{Mode, Wire};
 
@@ -134,94 +133,6 @@ async fn a_crashed_leader_is_forgotten_with_its_lock() {
     drop(crashing);
     hear(&*observer, TTL + SLACK, "it has crashed", |leader| leader.is_none()).await;
     assert_eq!(keys(&etcd).await, []);
-}
-
-struct Guarded {
-    etcd: Etcd,
-    options: Vec<String>,
-}
-
-impl Guarded {
-    /// etcd with authentication, where tokens live for two seconds and `bw` may use this prefix.
-    async fn start(prefix: &str) -> Self {
-        let etcd = Etcd::start_with(1, &[QUICK[0], QUICK[1], "--auth-token=simple", "--auth-token-ttl=2", "--bcrypt-cost=4"]).await;
-        for arguments in [
-            &["user", "add", "root:hunter2"][..],
-            &["user", "add", "bw:hunter3"],
-            &["role", "add", "election"],
-            &["role", "grant-permission", "election", "readwrite", "--prefix=true", prefix],
-            &["user", "grant-role", "bw", "election"],
-            &["role", "add", "root"],
-            &["user", "grant-role", "root", "root"],
-            &["auth", "enable"],
-        ] {
-            etcd.etcdctl(arguments).await;
-        }
-        let options = as_user(&etcd, "bw", "hunter3");
-        Self { etcd, options }
-    }
-
-    fn running(&self, port: u16) -> Running {
-        let lock = lock_with(&self.etcd.url(), &self.options, &node(port), TTL).expect("open a lock");
-        Running::start_with(lock, node(port), TTL)
-    }
-}
-
-fn as_user(etcd: &Etcd, user: &str, password: &str) -> Vec<String> {
-    let file: PathBuf = etcd.folder().join(format!("password-{password}"));
-    std::fs::write(&file, format!("{password}\n")).expect("write a password");
-    vec![format!("username={user}"), format!("password-file={}", file.display())]
-}
-
-/// B29: who has waited for longer than its token lives still wins, and hears of it through its watch.
-#[tokio::test]
-async fn a_token_that_expired_while_waiting_does_not_cost_the_lock() {
-    let guarded = Guarded::start(&format!("{KEY}/")).await;
-    let first = guarded.running(1);
-    first.leads(PROMPT, "nobody else campaigns").await;
-    let second = guarded.running(2);
-    second.follows(PROMPT, "the first leads").await;
-    let observer = lock_with(&guarded.etcd.url(), &guarded.options, &node(3), TTL).expect("open a lock");
-    let seen = leader(&*observer).await;
-    // Three lives of a token, in which the observer makes no call that could renew its own.
-    let quiet = timeout(Duration::from_secs(6), observer.changed(seen.as_ref())).await;
-    assert!(quiet.is_err(), "nothing has changed: {quiet:?}");
-    assert_eq!(first.roles.current().name(), "primary", "{:?}", first.roles.current());
-
-    drop(first);
-    second.leads(TTL + SLACK, "the first has crashed").await;
-    hear(&*observer, PROMPT, "the second leads", |leader| leader.is_some_and(|leader| leader.address == node(2).address)).await;
-}
-
-#[tokio::test]
-async fn a_refusal_says_what_to_grant_and_never_the_password() {
-    let guarded = Guarded::start("elsewhere/").await;
-    let cases = [
-        (guarded.options.clone(), format!("grant-permission ROLE readwrite --prefix=true {KEY}/")),
-        (as_user(&guarded.etcd, "bw", "wrong-hunter"), "password-file".to_owned()),
-        (as_user(&guarded.etcd, "nobody", "hunter3"), "username".to_owned()),
-        (Vec::new(), "username=NAME and password-file=FILE".to_owned()),
-    ];
-    for (options, advice) in cases {
-        let refused = lock_with(&guarded.etcd.url(), &options, &node(1), TTL).expect("open a lock");
-        for error in [refused.acquire().await.map(drop).unwrap_err(), refused.leader().await.map(drop).unwrap_err()] {
-            assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
-            assert!(error.to_string().contains(&advice), "{error}");
-            assert!(!format!("{error} {error:?} {refused:?}").contains("hunter"), "{error:?} {refused:?}");
-        }
-    }
-}
-
-/// Where a person has granted what was missing, or put the password right, nothing need be restarted.
-#[tokio::test]
-async fn a_refusal_that_was_seen_to_heals_by_itself() {
-    let guarded = Guarded::start("elsewhere/").await;
-    let waiting = guarded.running(1);
-    let lock = lock_with(&guarded.etcd.url(), &guarded.options, &node(2), TTL).expect("open a lock");
-    assert!(matches!(lock.leader().await, Err(StoreError::Denied { .. })));
-    let place = format!("{KEY}/");
-    guarded.etcd.etcdctl(&["--user=root:hunter2", "role", "grant-permission", "election", "readwrite", "--prefix=true", &place]).await;
-    waiting.leads(PROMPT, "it may now").await;
 }
 
 /// B31: a store that is gone ends the tenure in time; one that comes back empty is met with a new lease.

@@ -1,6 +1,8 @@
 //! What the tests of the etcd driver alone have in common: locks, whole candidates, and eyes on the keys.
 
-use std::sync::Arc;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwether::node::Node;
@@ -70,6 +72,28 @@ impl Running {
         let replica = self.roles.wait_until(|role| role.name() == "replica");
         let outcome = tokio::time::timeout(within, replica).await;
         assert!(outcome.is_ok(), "{why}, but it followed nobody within {within:?}: {:?}", self.roles.current());
+    }
+}
+
+/// What is logged on this thread while it lives.
+pub(crate) struct Log {
+    file: PathBuf,
+    _subscriber: tracing::subscriber::DefaultGuard,
+}
+
+impl Log {
+    /// Logs into the folder of `etcd`.
+    pub(crate) fn start(etcd: &Etcd) -> Self {
+        let file = etcd.folder().join("log");
+        let writer = Mutex::new(File::create(&file).expect("create a log"));
+        let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
+        Self { file, _subscriber: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// The warnings that name `what`.
+    pub(crate) fn warnings_of(&self, what: &str) -> Vec<String> {
+        let log = std::fs::read_to_string(&self.file).expect("read the log");
+        log.lines().filter(|line| line.contains("WARN") && line.contains(what)).map(str::to_owned).collect()
     }
 }
 

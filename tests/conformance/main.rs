@@ -1,4 +1,4 @@
-//! One suite of promises, run unchanged against every store; see `suite.rs` for what a store promises the election.
+//! One suite of promises, run unchanged against every store; see `suite` for what a store promises the election.
 
 mod harness;
 mod suite;
@@ -8,10 +8,10 @@ mod etcd_interop;
 mod etcd_members;
 mod etcd_reports;
 mod etcd_rig;
+mod etcd_secured;
 mod etcd_server;
 mod memory;
 mod sqlite;
 mod sqlite_file;
-
 #[path = "../support/wire.rs"]
 mod wire;

@@ -144,6 +144,10 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     let repeatable = head.method.is_safe() || head.headers.contains_key(IDEMPOTENCY_KEY);
+    // RFC 9110 §7.6.3: nodes of one service under one name are one entry, however many a request came through.
+    if hop.is_none() || !head.headers.contains_key(VIA) {
+        head.headers.append(VIA, HeaderValue::from_static("1.1 bellwether"));
+    }
     add_forwarded(&mut head.headers, peer);
     Ok(Terms { upgrade, expects_continue: found.expects_continue, hop, repeatable, bytes: found.bytes + FIXED_BYTES })
 }
@@ -238,7 +242,6 @@ fn origin_form(head: &mut Parts) -> Result<(), Failure> {
 
 /// Tells the app who asked (added after stripping, so that no client can have it removed).
 fn add_forwarded(headers: &mut HeaderMap, peer: &Peer) {
-    headers.append(VIA, HeaderValue::from_static("1.1 bellwether"));
     if peer.trusted {
         if let Some(address) = &peer.address {
             headers.append(FORWARDED_FOR, address.clone());

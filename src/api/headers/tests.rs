@@ -108,6 +108,15 @@ fn a_hop_is_read_and_taken_off_without_moving_the_rest() {
 }
 
 #[test]
+fn two_nodes_are_one_entry_of_via() {
+    let via = |fields: &[(&str, &str)]| prepared(head("GET", "/", fields)).0.headers.get_all(VIA).iter().count();
+    let hop = ("bellwether-hop", "00000000000000ff;epoch=12");
+    assert_eq!(via(&[("host", "a"), ("via", "1.0 other")]), 2);
+    assert_eq!(via(&[("host", "a"), ("via", "1.1 bellwether"), hop]), 1);
+    assert_eq!(via(&[("host", "a"), hop]), 1);
+}
+
+#[test]
 fn only_one_well_formed_hop_is_a_hop() {
     for text in [
         "",

@@ -1,4 +1,12 @@
 //! The data plane as clients and apps see it: nodes in this process, on real sockets, with roles that the test decides.
 
+mod ending;
+mod expect;
+mod failover;
+mod holding;
+mod keepalive;
+mod leaders;
+mod leaving;
 mod passing;
-mod rig;
+pub(super) mod rig;
+mod switching;

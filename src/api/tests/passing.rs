@@ -1,6 +1,7 @@
 //! Requests and answers pass through one hop or two as if there were none.
 
 use super::rig::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn any_node_answers_through_the_primary() {
@@ -271,8 +272,8 @@ async fn a_node_serves_on_unix_sockets_and_reaches_its_app_over_one() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("app.sock");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-    let app = tokio::spawn(async move {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut app = tokio::task::JoinSet::new();
+    app.spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut heard = Vec::new();
         while !heard.ends_with(b"\r\n\r\n") {
@@ -285,12 +286,11 @@ async fn a_node_serves_on_unix_sockets_and_reaches_its_app_over_one() {
     let upstream = format!("unix://{}", socket.display()).parse().unwrap();
     let node = TestNode::member("default", Some(upstream), |config| config.listen.push(crate::api::Listen::Unix(place.clone())));
     node.lead(1);
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut client = tokio::net::UnixStream::connect(&place).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nHost: test\r\nX-Forwarded-For: 1.2.3.4\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.ends_with("over unix"), "{answer}");
-    let heard = app.await.unwrap();
+    let heard = app.join_next().await.unwrap().unwrap();
     assert!(!heard.contains("1.2.3.4"), "a client's own word about itself: {heard}");
 }

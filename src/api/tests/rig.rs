@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -23,27 +24,27 @@ use crate::replication::{Role, RolePublisher};
 use crate::store::{Epoch, Leader};
 
 /// Longer than anything in these tests takes, shorter than anybody's patience.
-pub(super) const SOON: Duration = Duration::from_secs(10);
+pub(in crate::api) const SOON: Duration = Duration::from_secs(10);
 
 /// A node on loopback.
-pub(super) struct TestNode {
-    pub(super) plane: Plane,
-    pub(super) address: SocketAddr,
-    pub(super) node: Node,
+pub(in crate::api) struct TestNode {
+    pub(in crate::api) plane: Plane,
+    pub(in crate::api) address: SocketAddr,
+    pub(in crate::api) node: Node,
     roles: RolePublisher,
 }
 
 impl TestNode {
     /// A node that is electing, in front of `app`.
-    pub(super) fn start(app: Option<&TestApp>) -> Self {
+    pub(in crate::api) fn start(app: Option<&TestApp>) -> Self {
         Self::with(app, |_| {})
     }
 
-    pub(super) fn with(app: Option<&TestApp>, change: impl FnOnce(&mut Config)) -> Self {
+    pub(in crate::api) fn with(app: Option<&TestApp>, change: impl FnOnce(&mut Config)) -> Self {
         Self::member("default", app.map(|app| app.upstream()), change)
     }
 
-    pub(super) fn member(service: &str, upstream: Option<Upstream>, change: impl FnOnce(&mut Config)) -> Self {
+    pub(in crate::api) fn member(service: &str, upstream: Option<Upstream>, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             listen: vec![Listen::Tcp("127.0.0.1:0".parse().unwrap())],
             upstream: upstream.into_iter().collect(),
@@ -70,40 +71,40 @@ impl TestNode {
         Self { plane, address, node, roles }
     }
 
-    pub(super) fn lead(&self, epoch: u64) {
+    pub(in crate::api) fn lead(&self, epoch: u64) {
         self.lead_for(epoch, Duration::from_secs(3_600));
     }
 
-    pub(super) fn lead_for(&self, epoch: u64, time: Duration) {
+    pub(in crate::api) fn lead_for(&self, epoch: u64, time: Duration) {
         self.roles.publish(Role::Primary { epoch: Epoch(epoch), deadline: clock::now() + time });
     }
 
-    pub(super) fn step_down(&self, epoch: u64) {
+    pub(in crate::api) fn step_down(&self, epoch: u64) {
         self.roles.publish(Role::SteppingDown { epoch: Epoch(epoch), deadline: clock::now() + Duration::from_secs(3_600) });
     }
 
-    pub(super) fn elect(&self) {
+    pub(in crate::api) fn elect(&self) {
         self.roles.publish(Role::Electing);
     }
 
-    pub(super) fn follow(&self, leader: &Self, epoch: u64) {
+    pub(in crate::api) fn follow(&self, leader: &Self, epoch: u64) {
         self.follow_address(&leader.node.address.to_string(), epoch);
     }
 
-    pub(super) fn follow_address(&self, address: &str, epoch: u64) {
+    pub(in crate::api) fn follow_address(&self, address: &str, epoch: u64) {
         self.roles.publish(Role::Replica(Leader { address: address.parse().unwrap(), epoch: Epoch(epoch) }));
     }
 
-    pub(super) async fn client(&self) -> Raw {
+    pub(in crate::api) async fn client(&self) -> Raw {
         Raw::connect(self.address).await
     }
 
-    pub(super) fn totals(&self) -> Totals {
+    pub(in crate::api) fn totals(&self) -> Totals {
         balanced(&self.plane.ledger())
     }
 
     /// Waits until the counters say what is expected of them.
-    pub(super) async fn until(&self, reason: &str, wanted: impl Fn(&Totals) -> bool) {
+    pub(in crate::api) async fn until(&self, reason: &str, wanted: impl Fn(&Totals) -> bool) {
         until(reason, || wanted(&self.totals())).await;
     }
 }
@@ -116,12 +117,12 @@ fn balanced(ledger: &Ledger) -> Totals {
     totals
 }
 
-pub(super) fn outcome(totals: &Totals, name: &str) -> u64 {
+pub(in crate::api) fn outcome(totals: &Totals, name: &str) -> u64 {
     totals.outcomes.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no outcome {name}")).1
 }
 
 /// Waits for a state, with a reason.
-pub(super) async fn until(reason: &str, mut reached: impl FnMut() -> bool) {
+pub(in crate::api) async fn until(reason: &str, mut reached: impl FnMut() -> bool) {
     let waiting = async {
         while !reached() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -131,7 +132,7 @@ pub(super) async fn until(reason: &str, mut reached: impl FnMut() -> bool) {
 }
 
 /// Two nodes, the second forwarding to the first.
-pub(super) fn chain(app: &TestApp) -> (TestNode, TestNode) {
+pub(in crate::api) fn chain(app: &TestApp) -> (TestNode, TestNode) {
     let primary = TestNode::start(Some(app));
     let replica = TestNode::start(None);
     primary.lead(1);
@@ -161,12 +162,12 @@ impl LocalApi for Introduction {
 
 /// A message as it was on the wire, cut into its parts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Message {
+pub(in crate::api) struct Message {
     /// The request line or status line.
-    pub(super) line: String,
+    pub(in crate::api) line: String,
     /// Names as they were written.
-    pub(super) fields: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+    pub(in crate::api) fields: Vec<(String, String)>,
+    pub(in crate::api) body: Vec<u8>,
 }
 
 impl Message {
@@ -178,23 +179,23 @@ impl Message {
         Self { line, fields, body: Vec::new() }
     }
 
-    pub(super) fn status(&self) -> u16 {
+    pub(in crate::api) fn status(&self) -> u16 {
         self.line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no status in {:?}", self.line))
     }
 
-    pub(super) fn target(&self) -> &str {
+    pub(in crate::api) fn target(&self) -> &str {
         self.line.split(' ').nth(1).unwrap_or_default()
     }
 
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
+    pub(in crate::api) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn text(&self) -> &str {
+    pub(in crate::api) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    pub(super) fn json(&self) -> serde_json::Value {
+    pub(in crate::api) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
@@ -208,34 +209,34 @@ impl Message {
 }
 
 /// One end of a connection that says and hears exact bytes.
-pub(super) struct Raw {
-    pub(super) stream: TcpStream,
-    pub(super) heard: Vec<u8>,
+pub(in crate::api) struct Raw {
+    pub(in crate::api) stream: TcpStream,
+    pub(in crate::api) heard: Vec<u8>,
 }
 
 impl Raw {
-    pub(super) async fn connect(address: SocketAddr) -> Self {
+    pub(in crate::api) async fn connect(address: SocketAddr) -> Self {
         Self { stream: TcpStream::connect(address).await.unwrap(), heard: Vec::new() }
     }
 
-    pub(super) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(in crate::api) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
     /// Sends a request without a body, with a Host, and reads its answer.
-    pub(super) async fn get(&mut self, target: &str) -> Message {
+    pub(in crate::api) async fn get(&mut self, target: &str) -> Message {
         self.say(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n")).await;
         self.answer().await
     }
 
-    pub(super) async fn post(&mut self, target: &str, body: &[u8]) -> Message {
+    pub(in crate::api) async fn post(&mut self, target: &str, body: &[u8]) -> Message {
         self.say(format!("POST {target} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len())).await;
         self.say(body).await;
         self.answer().await
     }
 
     /// Closes the sending side.
-    pub(super) async fn finish(&mut self) {
+    pub(in crate::api) async fn finish(&mut self) {
         self.stream.shutdown().await.unwrap();
     }
 
@@ -252,7 +253,7 @@ impl Raw {
     }
 
     /// Reads until `wanted` has been heard, and takes everything up to its end.
-    pub(super) async fn through(&mut self, wanted: &[u8]) -> Option<Vec<u8>> {
+    pub(in crate::api) async fn through(&mut self, wanted: &[u8]) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.heard.windows(wanted.len()).position(|window| window == wanted) {
                 let rest = self.heard.split_off(at + wanted.len());
@@ -264,7 +265,7 @@ impl Raw {
         }
     }
 
-    pub(super) async fn exactly(&mut self, length: usize) -> Vec<u8> {
+    pub(in crate::api) async fn exactly(&mut self, length: usize) -> Vec<u8> {
         while self.heard.len() < length {
             assert!(self.hear().await, "the end after {} of {length} bytes", self.heard.len());
         }
@@ -273,18 +274,18 @@ impl Raw {
     }
 
     /// Everything up to the end.
-    pub(super) async fn rest(&mut self) -> Vec<u8> {
+    pub(in crate::api) async fn rest(&mut self) -> Vec<u8> {
         while self.hear().await {}
         std::mem::take(&mut self.heard)
     }
 
-    pub(super) async fn head(&mut self) -> Option<Message> {
+    pub(in crate::api) async fn head(&mut self) -> Option<Message> {
         let head = self.through(b"\r\n\r\n").await?;
         Some(Message::parse_head(&head))
     }
 
     /// The next request, whole; `None` when the peer has nothing more to say.
-    pub(super) async fn request(&mut self) -> Option<Message> {
+    pub(in crate::api) async fn request(&mut self) -> Option<Message> {
         let mut message = self.head().await?;
         if message.is_chunked() {
             message.body = self.chunks().await?;
@@ -295,11 +296,11 @@ impl Raw {
     }
 
     /// The next answer, whole.
-    pub(super) async fn answer(&mut self) -> Message {
+    pub(in crate::api) async fn answer(&mut self) -> Message {
         self.answer_to("GET").await
     }
 
-    pub(super) async fn answer_to(&mut self, method: &str) -> Message {
+    pub(in crate::api) async fn answer_to(&mut self, method: &str) -> Message {
         let mut message = self.head().await.expect("an answer");
         let bodiless = method == "HEAD" || matches!(message.status(), 204 | 304) || message.status() < 200;
         if bodiless {
@@ -330,48 +331,50 @@ impl Raw {
     }
 
     /// Whether the peer closes its side, or resets it, without saying more.
-    pub(super) async fn is_closed(&mut self) -> bool {
+    pub(in crate::api) async fn is_closed(&mut self) -> bool {
         !self.hear().await
     }
 }
 
 /// An app that is scripted: each connection is handed to the script.
-pub(super) struct TestApp {
-    pub(super) address: SocketAddr,
-    pub(super) seen: Arc<Seen>,
+pub(in crate::api) struct TestApp {
+    pub(in crate::api) address: SocketAddr,
+    pub(in crate::api) seen: Arc<Seen>,
     _accepting: JoinSet<()>,
 }
 
 /// What an app has seen.
 #[derive(Default)]
-pub(super) struct Seen {
-    pub(super) requests: Mutex<Vec<Message>>,
-    pub(super) connections: std::sync::atomic::AtomicUsize,
+pub(in crate::api) struct Seen {
+    pub(in crate::api) requests: Mutex<Vec<Message>>,
+    pub(in crate::api) connections: std::sync::atomic::AtomicUsize,
     /// Connections that ended, seen from the app.
-    pub(super) ended: std::sync::atomic::AtomicUsize,
+    pub(in crate::api) ended: std::sync::atomic::AtomicUsize,
 }
 
 impl Seen {
-    pub(super) fn requests(&self) -> Vec<Message> {
+    pub(in crate::api) fn requests(&self) -> Vec<Message> {
         self.requests.lock().unwrap().clone()
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub(in crate::api) fn connections(&self) -> usize {
         self.connections.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    pub(super) fn ended(&self) -> usize {
+    pub(in crate::api) fn ended(&self) -> usize {
         self.ended.load(std::sync::atomic::Ordering::SeqCst)
     }
 }
 
 impl TestApp {
     /// An app that speaks for itself on every connection. `Raw::request` on it does not record: use [`Seen`] or answers.
-    pub(super) async fn scripted<F: Future<Output = ()> + Send + 'static>(script: impl Fn(Raw, Arc<Seen>) -> F + Send + 'static) -> Self {
+    pub(in crate::api) async fn scripted<F: Future<Output = ()> + Send + 'static>(
+        script: impl Fn(Raw, Arc<Seen>) -> F + Send + 'static,
+    ) -> Self {
         Self::at("127.0.0.1:0", script).await
     }
 
-    pub(super) async fn at<F: Future<Output = ()> + Send + 'static>(
+    pub(in crate::api) async fn at<F: Future<Output = ()> + Send + 'static>(
         place: &str,
         script: impl Fn(Raw, Arc<Seen>) -> F + Send + 'static,
     ) -> Self {
@@ -395,7 +398,7 @@ impl TestApp {
     }
 
     /// An app that records each request and answers it with the bytes that `respond` gives.
-    pub(super) async fn answering(respond: impl Fn(&Message) -> Vec<u8> + Clone + Send + Sync + 'static) -> Self {
+    pub(in crate::api) async fn answering(respond: impl Fn(&Message) -> Vec<u8> + Clone + Send + Sync + 'static) -> Self {
         Self::scripted(move |mut raw, seen| {
             let respond = respond.clone();
             async move {
@@ -412,20 +415,72 @@ impl TestApp {
     }
 
     /// An app that answers everything with `hello`.
-    pub(super) async fn hello() -> Self {
+    pub(in crate::api) async fn hello() -> Self {
         Self::answering(|_| ok("hello")).await
     }
 
-    pub(super) fn upstream(&self) -> Upstream {
+    pub(in crate::api) fn upstream(&self) -> Upstream {
         format!("http://{}", self.address).parse().unwrap()
     }
 
     /// The latest request.
-    pub(super) fn last(&self) -> Message {
+    pub(in crate::api) fn last(&self) -> Message {
         self.seen.requests().last().expect("a request was seen").clone()
     }
 }
 
-pub(super) fn ok(body: &str) -> Vec<u8> {
+pub(in crate::api) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Sends `bytes` in the background, as far as they are taken, and keeps the sending side open.
+pub(in crate::api) fn sending(mut to: OwnedWriteHalf, bytes: Vec<u8>) -> JoinSet<OwnedWriteHalf> {
+    let mut sending = JoinSet::new();
+    sending.spawn(async move {
+        to.write_all(&bytes).await.ok();
+        to
+    });
+    sending
+}
+
+/// Lets a scripted app go on when the test says so.
+#[derive(Clone)]
+pub(in crate::api) struct Go(Arc<tokio::sync::Semaphore>);
+
+impl Go {
+    pub(in crate::api) fn new() -> Self {
+        Self(Arc::new(tokio::sync::Semaphore::new(0)))
+    }
+
+    pub(in crate::api) fn on(&self) {
+        self.0.add_permits(1);
+    }
+
+    pub(in crate::api) async fn wait(&self) {
+        timeout(SOON, self.0.acquire()).await.expect("told to go on in time").unwrap().forget();
+    }
+}
+
+/// An app that answers `/slow` half, and the other half when told to; everything else at once.
+pub(in crate::api) async fn slow_app(go: &Go) -> TestApp {
+    let go = go.clone();
+    TestApp::scripted(move |mut raw, seen| {
+        let go = go.clone();
+        async move {
+            while let Some(request) = raw.request().await {
+                let slow = request.target() == "/slow";
+                seen.requests.lock().unwrap().push(request);
+                if !slow {
+                    raw.say(ok("quick")).await;
+                    continue;
+                }
+                raw.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsl").await;
+                tokio::select! {
+                    () = go.wait() => raw.say("ow").await,
+                    _ = raw.is_closed() => return,
+                }
+            }
+        }
+    })
+    .await
 }

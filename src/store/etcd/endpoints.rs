@@ -70,10 +70,12 @@ impl Endpoints {
         A: Fn(Connection) -> F,
         F: Future<Output = Result<T, Failure>>,
     {
-        let mut untried = self.members.len();
+        let mut untried = self.members.len() - 1;
+        // What we were signed in as may have run out, or been given more rights: a refusal counts after signing in anew.
+        let mut may_sign_in = true;
         loop {
-            untried -= 1;
             let turn = self.turn();
+            let signed_in_before = turn.client.is_some();
             let outcome = match self.connect(&turn).await {
                 // Boxed: the client nests deeply, and a store call is rare.
                 Ok(connection) => Box::pin(attempt(connection)).await,
@@ -89,10 +91,12 @@ impl Endpoints {
             let blame = failure.blame();
             let error = failure.into_store_error(operation, turn.endpoint(), self.place.as_str());
             turn.failed(blame);
-            if blame != Blame::Way || untried == 0 {
-                return Err(error);
+            match blame {
+                Blame::Way if untried > 0 => untried -= 1,
+                Blame::Credentials if may_sign_in && signed_in_before => may_sign_in = false,
+                Blame::Way | Blame::Credentials | Blame::Nobody => return Err(error),
             }
-            debug!(%error, "trying the next etcd endpoint");
+            debug!(%error, "trying etcd again: the next endpoint, or signed in anew");
         }
     }
 

@@ -9,7 +9,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::election::{Election, NameError, check_prefix};
-use super::options::{OptionKey, StoreOptions};
 use crate::node::{Address, AddressError};
 
 /// A store argument that is well formed, and whose driver this build has.
@@ -123,99 +122,13 @@ impl StoreUrl {
         &self.text
     }
 
-    fn kind(&self) -> Scheme {
+    pub(super) fn kind(&self) -> Scheme {
         match self.place {
             Place::Etcd(_) => Scheme::Etcd,
             Place::Sqlite(_) => Scheme::Sqlite,
             Place::Memory => Scheme::Memory,
         }
     }
-
-    /// Checks that the store takes every option given, and has all that belong together.
-    pub(super) fn check_options(&self, options: &StoreOptions) -> Result<(), OptionMismatch> {
-        let store = self.scheme();
-        for key in options.keys() {
-            match (self.kind(), key) {
-                (Scheme::Etcd, OptionKey::Username | OptionKey::PasswordFile) => {}
-                (Scheme::Etcd, OptionKey::CaCert | OptionKey::Cert | OptionKey::Key) => {}
-                (Scheme::Etcd, OptionKey::TokenFile) | (Scheme::Sqlite | Scheme::Memory, _) => {
-                    return Err(OptionMismatch::NotTaken { store, option: key.name() });
-                }
-            }
-        }
-        let given = |key: OptionKey| options.keys().any(|other| other == key);
-        for (key, needed) in Self::BELONG_TOGETHER {
-            if given(key) && !given(needed) {
-                return Err(OptionMismatch::Alone { given: key.name(), missing: needed.name() });
-            }
-        }
-        Ok(())
-    }
-
-    /// The second of each pair must be there when the first is.
-    const BELONG_TOGETHER: [(OptionKey, OptionKey); 5] = [
-        (OptionKey::Username, OptionKey::PasswordFile),
-        (OptionKey::PasswordFile, OptionKey::Username),
-        (OptionKey::Cert, OptionKey::Key),
-        (OptionKey::Key, OptionKey::Cert),
-        (OptionKey::Cert, OptionKey::CaCert),
-    ];
-
-    /// Checks that the store can keep `ttl` as it is, without rounding it in silence.
-    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<(), TtlMismatch> {
-        let (store, least) = (self.scheme(), self.least_ttl());
-        if ttl < least {
-            return Err(TtlMismatch::TooShort { store, ttl, least });
-        }
-        match self.kind() {
-            Scheme::Etcd if ttl.subsec_nanos() != 0 => Err(TtlMismatch::Fraction { ttl, next: Duration::from_secs(ttl.as_secs() + 1) }),
-            Scheme::Etcd | Scheme::Sqlite | Scheme::Memory => Ok(()),
-        }
-    }
-}
-
-/// Why a store cannot be opened with the options given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum OptionMismatch {
-    /// The option is some other store's.
-    #[error("the store {store} takes no option `{option}`: leave it out")]
-    NotTaken {
-        /// Which store.
-        store: &'static str,
-        /// Which option.
-        option: &'static str,
-    },
-    /// One of a pair.
-    #[error("store option `{given}` needs `{missing}` beside it: add --store-opt {missing}=…")]
-    Alone {
-        /// The one that is there.
-        given: &'static str,
-        /// The one that is not.
-        missing: &'static str,
-    },
-}
-
-/// Why a store cannot keep a TTL.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum TtlMismatch {
-    /// Below what the store can keep.
-    #[error("a TTL of {} is too short for {store}: the least is {}", humantime::format_duration(*ttl), humantime::format_duration(*least))]
-    TooShort {
-        /// Which store.
-        store: &'static str,
-        /// What was asked.
-        ttl: Duration,
-        /// What to use at least.
-        least: Duration,
-    },
-    /// Not in whole seconds.
-    #[error("etcd keeps whole seconds, not a TTL of {}: use {}", humantime::format_duration(*ttl), humantime::format_duration(*next))]
-    Fraction {
-        /// What was asked.
-        ttl: Duration,
-        /// The next that etcd can keep.
-        next: Duration,
-    },
 }
 
 impl Scheme {

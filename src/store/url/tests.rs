@@ -1,5 +1,4 @@
 use super::*;
-use crate::store::StoreOption;
 
 fn parse(text: &str) -> StoreUrl {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -96,34 +95,4 @@ fn a_password_is_refused_and_never_repeated() {
     }
     let error = "etcd://root:hunter2@h".parse::<StoreUrl>().unwrap_err().to_string();
     assert!(error.contains("password-file=FILE"), "{error}");
-}
-
-#[test]
-fn a_store_takes_its_own_options_only() {
-    for (url, given, words) in [
-        ("etcd://h", &["username=u"][..], "needs `password-file`"),
-        ("etcd://h", &["password-file=/p"], "needs `username`"),
-        ("etcd://h", &["cert=/c"], "needs `key`"),
-        ("etcd://h", &["key=/k"], "needs `cert`"),
-        ("etcd://h", &["cert=/c", "key=/k"], "needs `cacert`"),
-        ("etcd://h", &["token-file=/t"], "takes no option `token-file`"),
-        ("sqlite:///x.db", &["username=u"], "takes no option `username`"),
-        ("memory:", &["cacert=/c"], "takes no option `cacert`"),
-    ] {
-        let options = StoreOptions::new(given.iter().map(|text| text.parse::<StoreOption>().unwrap())).unwrap();
-        let error = parse(url).check_options(&options).unwrap_err().to_string();
-        assert!(error.contains(words), "{url} {given:?}: {error}");
-    }
-    let all = ["username=u", "password-file=/p", "cacert=/a", "cert=/c", "key=/k"].map(|text| text.parse::<StoreOption>().unwrap());
-    parse("etcd://h").check_options(&StoreOptions::new(all).unwrap()).unwrap();
-}
-
-#[test]
-fn a_ttl_that_the_store_cannot_keep_is_refused_with_one_that_it_can() {
-    let refuse = |url: &str, millis: u64| parse(url).check_ttl(Duration::from_millis(millis)).unwrap_err().to_string();
-    assert!(refuse("etcd://h", 999).contains("the least is 1s"));
-    assert!(refuse("etcd://h", 1_500).contains("use 2s"));
-    assert!(refuse("sqlite:///x.db", 499).contains("the least is 500ms"));
-    parse("etcd://h").check_ttl(Duration::from_secs(3)).unwrap();
-    parse("sqlite:///x.db").check_ttl(Duration::from_millis(1_500)).unwrap();
 }

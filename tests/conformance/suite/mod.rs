@@ -26,6 +26,7 @@ macro_rules! conformance {
             a_silent_holder_keeps_the_lock_for_its_ttl_and_not_much_longer
             a_released_lock_is_free_at_once
             releasing_twice_is_harmless
+            an_earlier_tenure_cannot_touch_a_later_one_of_the_same_process
             each_tenure_has_a_greater_epoch
             a_restarted_node_leads_under_a_greater_epoch
             epochs_rise_although_the_record_was_deleted

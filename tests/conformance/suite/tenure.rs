@@ -92,6 +92,18 @@ pub(crate) async fn releasing_twice_is_harmless<S: Harness>(store: &S) {
     assert_eq!(renew(&mut *next).await, Renewal::Held, "the first has released what is its own only");
 }
 
+/// What was sent for one tenure may arrive during the next.
+pub(crate) async fn an_earlier_tenure_cannot_touch_a_later_one_of_the_same_process<S: Harness>(store: &S) {
+    let ((_, lock), (_, other)) = (client(store, 1), client(store, 2));
+    let mut earlier = win(&*lock, "nobody else campaigns").await;
+    release(&mut *earlier).await;
+    let mut later = win(&*lock, "it has released the lock itself").await;
+    release(&mut *earlier).await;
+    assert_eq!(renew(&mut *earlier).await, Renewal::Lost);
+    assert_eq!(renew(&mut *later).await, Renewal::Held);
+    lose(&*other, "the later tenure goes on").await;
+}
+
 /// Also when the same process leads again.
 pub(crate) async fn each_tenure_has_a_greater_epoch<S: Harness>(store: &S) {
     let clients = [client(store, 1), client(store, 2)];

@@ -18,17 +18,16 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::trace;
 
 use crate::api::Limits;
-use crate::api::body::RequestBody;
-use crate::api::io::{Socket, Wire, WireIo};
+use crate::api::dial::dial;
+use crate::api::feed::RequestBody;
+use crate::api::io::{Wire, WireIo};
 use crate::cluster::Upstream;
 
 /// How many connections one worker may be opening to one upstream at the same time.
@@ -37,8 +36,6 @@ const DIALS: usize = 32;
 const FRESH: Duration = Duration::from_millis(500);
 /// The most header lines of an answer.
 const ANSWER_LINES: usize = 256;
-/// How long an upstream may be silent before its machine is asked whether it is still there.
-const SILENCE: Duration = Duration::from_secs(10);
 
 /// Connections to one upstream, for as long as one role lasts.
 pub(super) struct Pool {
@@ -142,7 +139,7 @@ impl Pool {
             idle_tries = idle_tries.saturating_sub(1);
             let mut lease = match idle {
                 Some(lease) => lease,
-                None => match self.open(&greet).await {
+                None => match self.open(terms, &greet).await {
                     Err(error) => return Sent::Unsent(request, Unsent::Dial(error)),
                     Ok(_) if !allowed() => return Sent::Unsent(request, Unsent::Forbidden),
                     Ok(lease) => lease,
@@ -183,24 +180,42 @@ impl Pool {
     }
 
     /// Opens a connection, or takes one that became idle while this had to wait for its turn.
-    async fn open(self: &Rc<Self>, greet: &impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>) -> io::Result<Lease> {
-        let deadline = Instant::now() + self.limits.connect_timeout;
+    async fn open(self: &Rc<Self>, terms: Sending, greet: &impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>) -> io::Result<Lease> {
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it took too long to open a connection");
-        let _turn = timeout_at(deadline, self.dials.acquire()).await.map_err(late)?.expect("the semaphore is never closed");
+        let _turn = match self.dials.try_acquire() {
+            Ok(turn) => turn,
+            Err(_) => {
+                let turn = timeout(self.limits.connect_timeout, self.dials.acquire()).await.map_err(late)?;
+                if let Some(lease) = Some(terms).filter(|terms| !terms.fresh).and_then(|terms| self.take_idle(terms.repeatable)) {
+                    return Ok(lease);
+                }
+                turn.expect("the semaphore is never closed")
+            }
+        };
+        let deadline = Instant::now() + self.limits.connect_timeout;
         if self.retired.get() {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
         }
         let socket = dial(&self.upstream, deadline).await?;
-        let wire = Wire::new(socket);
+        let wire = Wire::to_upstream(socket);
         let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
         let (leftover_out, leftover) = oneshot::channel();
-        let mut connections = self.connections.borrow_mut();
-        while connections.try_join_next().is_some() {}
-        connections.spawn_local(drive(driver, leftover_out));
-        drop(connections);
+        self.spawn(drive(driver, leftover_out));
         let mut lease = Lease { connection: Connection { sender, wire, leftover }, pool: Rc::clone(self), reused: false };
         timeout_at(deadline, greet(&mut Greeting(&mut lease.connection.sender))).await.map_err(late)??;
         Ok(lease)
+    }
+
+    /// Opens a connection, asks what `greet` asks, and keeps it for later.
+    pub(super) async fn visit(self: &Rc<Self>, greet: impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>) -> io::Result<()> {
+        self.open(Sending { repeatable: true, fresh: true }, &greet).await.map(Lease::give_back)
+    }
+
+    /// Runs something that ends with the pool at the latest.
+    pub(super) fn spawn(&self, driver: impl Future<Output = ()> + 'static) {
+        let mut connections = self.connections.borrow_mut();
+        while connections.try_join_next().is_some() {}
+        connections.spawn_local(driver);
     }
 
     /// Closes connections that have been idle for too long; called now and then.
@@ -281,28 +296,5 @@ async fn drive(mut driver: http1::Connection<TokioIo<WireIo>, RequestBody>, left
     }
 }
 
-/// Connects to the first address that answers. Each address gets its share of the time, so that a dead first one does
-/// not use it up.
-async fn dial(upstream: &Upstream, deadline: Instant) -> io::Result<Socket> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time");
-    let (host, port) = match upstream {
-        Upstream::Unix(path) => return timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)?.map(Socket::Unix),
-        Upstream::Http { host, port } => (host.as_str(), *port),
-    };
-    let addresses: Vec<_> = timeout_at(deadline, lookup_host((host, port))).await.map_err(late)??.collect();
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-    for (tried, address) in addresses.iter().enumerate() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-        match timeout_at(Instant::now() + share, TcpStream::connect(address)).await.map_err(late) {
-            Ok(Ok(stream)) => {
-                stream.set_nodelay(true)?;
-                let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(Duration::from_secs(2)).with_retries(3);
-                SockRef::from(&stream).set_tcp_keepalive(&probes)?;
-                return Ok(Socket::Tcp(stream));
-            }
-            Ok(Err(error)) | Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
+#[cfg(test)]
+mod tests;

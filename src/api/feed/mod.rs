@@ -1,0 +1,327 @@
+//! What clients send: streamed, and remembered as far as it may have to be sent again.
+//!
+//! A client's body lives in a [`Feed`], which outlives the attempts to send it. Each attempt gets a [`RequestBody`] that
+//! starts at the beginning, as long as everything read so far is still remembered, which is at most [`KEPT`] bytes. A
+//! body is sent whole or not at all (B90), and not before its client was told to go on (B85).
+
+use std::cell::RefCell;
+use std::fmt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::Sleep;
+
+/// How much of a body is remembered so that it can be sent again.
+const KEPT: usize = 64 * 1024;
+
+/// How long an upstream may ignore that a client waits for a 100; clients wait about as long.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A client's body, which can be sent more than once while it is short enough to be remembered.
+pub(super) struct Feed {
+    state: RefCell<State>,
+    go_ahead: Option<Arc<GoAhead>>,
+}
+
+struct State {
+    source: Incoming,
+    source_ended: bool,
+    /// Everything read so far, while `whole`.
+    kept: Vec<Bytes>,
+    kept_bytes: usize,
+    whole: bool,
+    /// Whether what is read from now on is remembered.
+    keeps: bool,
+    trailers: Option<HeaderMap>,
+    /// The client's side broke.
+    broken: bool,
+    /// Which [`RequestBody`] may read; every other one has been revoked.
+    turn: u32,
+    reader: Option<Waker>,
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Feed {
+    /// Takes over a client's body. It is not touched before somebody reads; with `expects_continue`, not before an
+    /// upstream agreed either, because the library sends the client its 100 at the first touch.
+    pub(super) fn new(source: Incoming, expects_continue: bool) -> Rc<Self> {
+        let state = State {
+            source,
+            source_ended: false,
+            kept: Vec::new(),
+            kept_bytes: 0,
+            whole: true,
+            keeps: true,
+            trailers: None,
+            broken: false,
+            turn: 0,
+            reader: None,
+            patience: None,
+        };
+        Rc::new(Self { state: RefCell::new(state), go_ahead: expects_continue.then(Arc::default) })
+    }
+
+    /// The body from its beginning, for one attempt; the one before it can read no more. `None` when the beginning is
+    /// gone. With `keeps`, there may be another attempt.
+    pub(super) fn next_turn(self: &Rc<Self>, keeps: bool) -> Option<RequestBody> {
+        let mut state = self.state.borrow_mut();
+        if !state.whole {
+            return None;
+        }
+        state.revoke();
+        state.keeps = keeps;
+        Some(RequestBody::Feed { feed: Rc::clone(self), turn: state.turn, next: 0, trailers_sent: false })
+    }
+
+    /// Whether another attempt could send all of it.
+    pub(super) fn is_whole(&self) -> bool {
+        self.state.borrow().whole
+    }
+
+    /// Takes the body away from whoever reads it.
+    pub(super) fn revoke(&self) {
+        self.state.borrow_mut().revoke();
+    }
+
+    /// Whether the client has still to send some of it.
+    pub(super) fn is_unfinished(&self) -> bool {
+        let state = self.state.borrow();
+        !state.source_ended && !state.source.is_end_stream()
+    }
+
+    /// Whether the client's side of the body broke: the client has left.
+    pub(super) fn is_broken(&self) -> bool {
+        self.state.borrow().broken
+    }
+
+    /// What opens the way for the body of a client that waits for a 100.
+    pub(super) fn go_ahead(&self) -> Option<Arc<GoAhead>> {
+        self.go_ahead.clone()
+    }
+
+    /// Whether the client still waits for a 100.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.go_ahead.as_ref().is_some_and(|go_ahead| !go_ahead.is_given())
+    }
+
+    /// Reads ahead and remembers, up to [`KEPT`]: ready when there is no more to read ahead. Tells `read` of each piece's
+    /// length, which says whether there is room for another. Never touches the body of a client that waits for a 100.
+    pub(super) fn poll_ahead(&self, cx: &mut Context<'_>, read: &mut impl FnMut(usize) -> bool) -> Poll<()> {
+        if self.is_awaited() {
+            return Poll::Ready(());
+        }
+        let mut state = self.state.borrow_mut();
+        state.keeps = true;
+        while state.whole && !state.source_ended && !state.broken && state.kept_bytes < KEPT {
+            match ready!(state.poll_source(cx, true)) {
+                Some(Ok(piece)) => {
+                    if !read(piece.len()) {
+                        return Poll::Ready(());
+                    }
+                }
+                Some(Err(_)) | None => break,
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl State {
+    fn revoke(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+        self.patience = None;
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// The next piece from the client, remembered if it fits.
+    fn poll_source(&mut self, cx: &mut Context<'_>, ahead: bool) -> Poll<Option<Result<Bytes, BodyError>>> {
+        if self.source_ended {
+            return Poll::Ready(None);
+        }
+        match ready!(Pin::new(&mut self.source).poll_frame(cx)) {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(piece) => {
+                    self.keep(&piece, ahead);
+                    Poll::Ready(Some(Ok(piece)))
+                }
+                Err(frame) => {
+                    self.source_ended = true;
+                    self.trailers = frame.into_trailers().ok();
+                    Poll::Ready(None)
+                }
+            },
+            Some(Err(error)) => {
+                self.broken = true;
+                Poll::Ready(Some(Err(BodyError::Client(error))))
+            }
+            None => {
+                self.source_ended = true;
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    /// Remembers a piece, or gives up remembering. What was read ahead is nowhere else yet, so it may pass the limit by
+    /// less than one piece.
+    fn keep(&mut self, piece: &Bytes, ahead: bool) {
+        if !self.whole {
+            return;
+        }
+        if !self.keeps || (!ahead && self.kept_bytes + piece.len() > KEPT) {
+            self.whole = false;
+            self.kept = Vec::new();
+            self.kept_bytes = 0;
+            return;
+        }
+        self.kept_bytes += piece.len();
+        self.kept.push(piece.clone());
+    }
+}
+
+/// An upstream's word, or its silence for long enough, that a client need not wait with its body any longer.
+#[derive(Default)]
+pub(super) struct GoAhead {
+    given: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl GoAhead {
+    pub(super) fn give(&self) {
+        self.given.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    fn is_given(&self) -> bool {
+        self.given.load(Ordering::Acquire)
+    }
+
+    fn poll_given(&self, cx: &mut Context<'_>, patience: &mut Option<Pin<Box<Sleep>>>) -> Poll<()> {
+        if self.is_given() {
+            return Poll::Ready(());
+        }
+        self.waker.register(cx.waker());
+        if self.is_given() {
+            return Poll::Ready(());
+        }
+        let patience = patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(PATIENCE)));
+        ready!(patience.as_mut().poll(cx));
+        self.give();
+        Poll::Ready(())
+    }
+}
+
+/// What one attempt sends.
+pub(super) enum RequestBody {
+    /// The request has no body.
+    Empty,
+    /// The request's body, from its beginning.
+    Feed {
+        /// Where it comes from.
+        feed: Rc<Feed>,
+        /// Which attempt this is.
+        turn: u32,
+        /// Which remembered piece comes next.
+        next: usize,
+        /// Whether the trailers are out.
+        trailers_sent: bool,
+    },
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Self::Feed { feed, turn, next, trailers_sent } = self.get_mut() else { return Poll::Ready(None) };
+        let state = &mut *feed.state.borrow_mut();
+        if state.turn != *turn {
+            return Poll::Ready(Some(Err(BodyError::Revoked)));
+        }
+        if let Some(go_ahead) = &feed.go_ahead
+            && go_ahead.poll_given(cx, &mut state.patience).is_pending()
+        {
+            state.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        if let Some(piece) = state.kept.get(*next) {
+            *next += 1;
+            return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
+        }
+        let Poll::Ready(piece) = state.poll_source(cx, false) else {
+            state.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        match piece {
+            Some(piece) => {
+                *next = state.kept.len();
+                Poll::Ready(Some(piece.map(Frame::data)))
+            }
+            None if *trailers_sent => Poll::Ready(None),
+            None => {
+                *trailers_sent = true;
+                Poll::Ready(state.trailers.clone().map(|trailers| Ok(Frame::trailers(trailers))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Feed { feed, turn, next, .. } => {
+                let state = feed.state.borrow();
+                state.turn == *turn && *next >= state.kept.len() && state.source.is_end_stream()
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let Self::Feed { feed, next, .. } = self else { return SizeHint::with_exact(0) };
+        let state = feed.state.borrow();
+        let kept: usize = state.kept.iter().skip(*next).map(Bytes::len).sum();
+        match state.source.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(rest + kept as u64),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+/// Why a request's body ends before its end.
+#[derive(Debug)]
+pub(super) enum BodyError {
+    /// The client's connection broke, or what it sent was no body.
+    Client(hyper::Error),
+    /// The attempt was given up.
+    Revoked,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Client(_) => "the client broke off its request body",
+            Self::Revoked => "the attempt was given up",
+        })
+    }
+}
+
+impl std::error::Error for BodyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Client(error) => Some(error),
+            Self::Revoked => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! How one worker reaches the leader.
+//!
+//! A [`Link`] is how one worker reaches one leader in one tenure; how it does so is nobody else's business. Today that is
+//! a pool of connections of its own. Before the first request of a tenure, the leader is asked who it is, so that a wrong
+//! `--advertise` never delivers requests to a stranger (B80) or to ourselves (B67).
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::header::{HOST, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::api::Limits;
+use crate::api::feed::RequestBody;
+use crate::api::headers::{Hop, REFUSED};
+use crate::api::pool::{Greeting, Lease, Pool, Sending, Sent, Unsent};
+use crate::api::worker::Core;
+use crate::cluster::Upstream;
+use crate::node::BootId;
+use crate::store::Leader;
+
+/// How long requests that run at a leader may go on after another one was elected, unless half a TTL is less.
+const GRACE: Duration = Duration::from_secs(2);
+/// The longest self-description of a node that is read.
+const INTRODUCTION: usize = 16 * 1024;
+
+/// The leaders that one worker forwards to: the present one, and those that requests still run at.
+pub(super) struct Links {
+    boot: BootId,
+    limits: Limits,
+    grace: Duration,
+    current: RefCell<Option<Rc<Link>>>,
+    leaving: RefCell<Vec<(Instant, Rc<Link>)>>,
+}
+
+impl Links {
+    pub(super) fn new(boot: BootId, limits: Limits, ttl: Duration) -> Self {
+        Self { boot, limits, grace: GRACE.min(ttl / 2), current: RefCell::default(), leaving: RefCell::default() }
+    }
+
+    /// The link to `leader`, made at its first request. No other leader gets another request.
+    pub(super) fn to(&self, leader: &Leader) -> Rc<Link> {
+        if let Some(link) = self.current.borrow().as_ref().filter(|link| link.leader == *leader) {
+            return Rc::clone(link);
+        }
+        self.keep_only(Some(leader));
+        let link = self.returning(leader).unwrap_or_else(|| Rc::new(Link::new(leader.clone(), self.boot, self.limits)));
+        *self.current.borrow_mut() = Some(Rc::clone(&link));
+        link
+    }
+
+    /// A leader that was out of sight for a moment, in the same tenure.
+    fn returning(&self, leader: &Leader) -> Option<Rc<Link>> {
+        let mut leaving = self.leaving.borrow_mut();
+        let index = leaving.iter().position(|(_, link)| link.leader == *leader)?;
+        let (_, link) = leaving.swap_remove(index);
+        link.pool.revive();
+        Some(link)
+    }
+
+    /// Closes what is idle at any other leader (B77). What runs there gets a moment to finish: a leader that is frozen
+    /// never would.
+    pub(super) fn keep_only(&self, leader: Option<&Leader>) {
+        let gone = self.current.borrow_mut().take_if(|link| Some(&link.leader) != leader);
+        if let Some(link) = gone {
+            link.pool.retire();
+            self.leaving.borrow_mut().push((Instant::now() + self.grace, link));
+        }
+    }
+
+    /// Closes what is idle for too long, and cuts what is lost or has had its grace; called now and then.
+    pub(super) fn sweep(&self, core: &Rc<Core>) {
+        let current = self.current.borrow().clone();
+        if let Some(link) = current {
+            link.pool.sweep();
+            if link.is_lost(core) {
+                warn!(leader = %link.leader.address, "the leader has stopped answering: cutting what waits for it");
+                self.current.borrow_mut().take();
+                link.pool.cut();
+            }
+        }
+        let now = Instant::now();
+        self.leaving.borrow_mut().retain(|(until, link)| {
+            if now >= *until {
+                debug!(leader = %link.leader.address, "cutting what still runs at a former leader");
+                link.pool.cut();
+            }
+            now < *until && !link.pool.is_over()
+        });
+    }
+}
+
+/// How one worker reaches one leader in one tenure.
+pub(super) struct Link {
+    leader: Leader,
+    pool: Rc<Pool>,
+    /// What its requests say about who forwards them.
+    pub(super) hop: HeaderValue,
+    host: HeaderValue,
+    /// The leader has said who it is.
+    known: Cell<bool>,
+    /// How many requests wait for the head of their answer.
+    waiting: Cell<usize>,
+    /// Whether the leader has said anything since it was last looked at.
+    heard: Cell<bool>,
+    /// Since when it has not, though requests wait.
+    silent_since: Cell<Option<Instant>>,
+    /// Whether it is being asked if it is still there.
+    asking: Cell<bool>,
+}
+
+/// How a request fared at the leader.
+pub(super) enum Exchanged {
+    Answered(Response<Incoming>, Lease),
+    /// It is not the primary, or not yet, and said so before its app could see anything.
+    Refused(String),
+    /// It was not reached; nothing has left this node.
+    Unreached(Request<RequestBody>, io::Error),
+    /// It is somebody else; nothing but a question has left this node.
+    Stranger(Request<RequestBody>, Stranger),
+    /// It took the request and was lost.
+    Lost(hyper::Error),
+}
+
+impl Link {
+    fn new(leader: Leader, boot: BootId, limits: Limits) -> Self {
+        let upstream = Upstream::Http { host: leader.address.host().to_owned(), port: leader.address.port() };
+        let hop = Hop { sender: boot, epoch: leader.epoch }.to_value();
+        let host = HeaderValue::from_str(leader.address.as_str()).expect("an address is visible ASCII");
+        Self {
+            leader,
+            pool: Pool::new(upstream, limits),
+            hop,
+            host,
+            known: Cell::new(false),
+            waiting: Cell::new(0),
+            heard: Cell::new(false),
+            silent_since: Cell::new(None),
+            asking: Cell::new(false),
+        }
+    }
+
+    /// Sends a request and waits for the head of its answer, for as long as that takes.
+    pub(super) async fn exchange(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
+        let follows = || core.shared.roles.current().leader() == Some(&self.leader);
+        let greet = async |leader: &mut Greeting<'_>| if self.known.get() { Ok(()) } else { self.meet(leader, core).await };
+        let _waiting = Waiting::new(&self.waiting);
+        // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
+        // out on an old one.
+        let sent = self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await;
+        if matches!(sent, Sent::Answered(..) | Sent::Lost { .. }) {
+            self.heard.set(true);
+        }
+        match sent {
+            Sent::Answered(answer, lease) => match refusal(&answer) {
+                Some(refused) => Exchanged::Refused(refused),
+                None => Exchanged::Answered(answer, lease),
+            },
+            Sent::Unsent(request, Unsent::Forbidden) => {
+                Exchanged::Unreached(request, io::Error::new(io::ErrorKind::ConnectionAborted, "it is no longer the leader"))
+            }
+            Sent::Unsent(request, Unsent::Dial(error)) => match error.downcast::<Stranger>() {
+                Ok(stranger) => Exchanged::Stranger(request, stranger),
+                Err(error) => Exchanged::Unreached(request, error),
+            },
+            Sent::Lost { error, .. } => Exchanged::Lost(error),
+        }
+    }
+
+    /// Asks a leader who it is.
+    async fn meet(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<()> {
+        let service = &core.shared.service;
+        let mut question = Request::new(RequestBody::Empty);
+        *question.method_mut() = Method::GET;
+        *question.uri_mut() = Uri::from_static("/_bellwether/leader");
+        question.headers_mut().insert(HOST, self.host.clone());
+        let answer = leader.ask(question).await.map_err(io::Error::other)?;
+        let introduction = Limited::new(answer.into_body(), INTRODUCTION).collect().await.map_err(io::Error::other)?.to_bytes();
+        match serde_json::from_slice::<Introduction>(&introduction) {
+            Ok(somebody) if somebody.service == *service && somebody.id == core.boot.to_string() => {
+                return Err(io::Error::other(Stranger::Ourselves));
+            }
+            Ok(somebody) if somebody.service == *service => {}
+            Ok(_) | Err(_) => return Err(io::Error::other(Stranger::Other(service.clone()))),
+        }
+        leader.settle().await.map_err(io::Error::other)?;
+        self.known.set(true);
+        Ok(())
+    }
+
+    /// Whether the leader is lost: requests wait, nothing has come back for two TTLs, and it does not say who it is
+    /// when asked. Called now and then; one that only takes long, or is frozen until another is elected, is not lost.
+    fn is_lost(self: &Rc<Self>, core: &Rc<Core>) -> bool {
+        if self.heard.take() || self.waiting.get() == 0 {
+            self.silent_since.set(None);
+            return false;
+        }
+        let since = self.silent_since.get().unwrap_or_else(Instant::now);
+        self.silent_since.set(Some(since));
+        let ttl = core.config.ttl;
+        if since.elapsed() > ttl && !self.asking.replace(true) {
+            let (link, core) = (Rc::clone(self), Rc::clone(core));
+            self.pool.spawn(async move {
+                let there = link.pool.visit(async |leader: &mut Greeting<'_>| link.meet(leader, &core).await).await;
+                link.asking.set(false);
+                if there.is_ok() {
+                    link.heard.set(true);
+                }
+            });
+        }
+        since.elapsed() > ttl * 2
+    }
+}
+
+/// Counts a request that waits for the head of its answer.
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// What of a node's `/_bellwether/leader` says who it is.
+#[derive(Deserialize)]
+struct Introduction {
+    service: String,
+    id: String,
+}
+
+/// Who answers at a leader's address instead of the leader.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Stranger {
+    /// Something else, or a node of another election.
+    #[error("is not a node of election {0}: check its --advertise")]
+    Other(String),
+    /// This very node.
+    #[error("is this node itself, which is not the primary")]
+    Ourselves,
+}
+
+/// Why a leader refused the request before its app saw it.
+fn refusal(answer: &Response<Incoming>) -> Option<String> {
+    let refused = answer.headers().get(REFUSED)?;
+    (answer.status() == StatusCode::SERVICE_UNAVAILABLE).then(|| refused.to_str().unwrap_or("superseded").to_owned())
+}

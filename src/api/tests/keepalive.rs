@@ -1,0 +1,125 @@
+//! Connections that an app closes just as they are picked (B88).
+
+use super::rig::*;
+use std::time::Duration;
+
+#[tokio::test]
+async fn an_app_that_closes_after_every_third_answer_costs_no_request() {
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        for _ in 0..3 {
+            let Some(request) = raw.request().await else { return };
+            seen.requests.lock().unwrap().push(request);
+            raw.say(ok("hello")).await;
+        }
+    })
+    .await;
+    let (_primary, replica) = chain(&app);
+    let mut client = replica.client().await;
+    for number in 0..300 {
+        let answer = if number % 2 == 0 { client.get("/").await } else { client.post("/", b"body").await };
+        assert_eq!(answer.status(), 200, "request {number}: {answer:?}");
+    }
+    assert_eq!(app.seen.requests().len(), 300, "none was executed twice");
+}
+
+#[tokio::test]
+async fn many_clients_at_once_do_not_change_that() {
+    let app = TestApp::scripted(|mut raw, _| async move {
+        for _ in 0..3 {
+            if raw.request().await.is_none() {
+                return;
+            }
+            raw.say(ok("hello")).await;
+        }
+    })
+    .await;
+    let (_primary, replica) = chain(&app);
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let address = replica.address;
+        clients.spawn(async move {
+            let mut client = Raw::connect(address).await;
+            for _ in 0..50 {
+                assert_eq!(client.get("/").await.status(), 200);
+            }
+        });
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_an_old_connection_swallowed_is_repeated_only_if_safe() {
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        // Answers once on each connection, and swallows what comes next.
+        let request = raw.request().await.unwrap();
+        seen.requests.lock().unwrap().push(request);
+        raw.say(ok("hello")).await;
+        raw.request().await;
+    })
+    .await;
+    let primary = TestNode::start(Some(&app));
+    primary.lead(1);
+    let mut client = primary.client().await;
+    assert_eq!(client.get("/first").await.status(), 200);
+    assert_eq!(client.get("/second").await.status(), 200, "repeated on a new connection");
+    let answer = client.post("/third", b"body").await;
+    assert_eq!((answer.status(), answer.json()["verdict"].as_str()), (502, Some("maybe-executed")));
+    assert_eq!(app.seen.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_new_connection_that_breaks_is_not_tried_again() {
+    let app = TestApp::scripted(|mut raw, _| async move {
+        raw.request().await;
+    })
+    .await;
+    let primary = TestNode::start(Some(&app));
+    primary.lead(1);
+    let answer = primary.client().await.get("/").await;
+    assert_eq!((answer.status(), answer.json()["reason"].as_str()), (502, Some("upstream-failed")));
+    assert_eq!(app.seen.connections(), 1);
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_before_the_app_would() {
+    let app = TestApp::hello().await;
+    let primary = TestNode::with(Some(&app), |config| config.limits.idle_timeout = Duration::from_millis(100));
+    primary.lead(1);
+    primary.client().await.get("/").await;
+    until("it is closed", || app.seen.ended() == 1).await;
+}
+
+#[tokio::test]
+async fn an_app_that_is_down_is_tried_for_a_moment_and_then_named() {
+    let app = TestApp::hello().await;
+    let (address, upstream) = (app.address, app.upstream());
+    drop(app);
+    let primary = TestNode::member("default", Some(upstream), |_| {});
+    primary.lead(1);
+    let answer = primary.client().await.post("/", b"x").await;
+    let json = answer.json();
+    assert_eq!((answer.status(), json["verdict"].as_str(), json["reason"].as_str()), (502, Some("not-sent"), Some("upstream-failed")));
+    assert!(json["message"].as_str().unwrap().contains(&address.to_string()), "{json}");
+
+    // A socket that is back within that moment costs nothing.
+    let mut client = primary.client().await;
+    client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\nhi").await;
+    primary.until("it is on its way", |totals| totals.running == 1).await;
+    let _back = TestApp::at(&address.to_string(), |mut raw, _| async move {
+        while raw.request().await.is_some() {
+            raw.say(ok("back")).await;
+        }
+    })
+    .await;
+    assert_eq!(client.answer().await.text(), "back");
+}
+
+#[tokio::test]
+async fn a_primary_without_an_app_says_so() {
+    let node = TestNode::start(None);
+    node.lead(1);
+    let answer = node.client().await.get("/").await;
+    assert_eq!((answer.status(), answer.json()["reason"].as_str()), (503, Some("no-upstream")));
+}

@@ -1,0 +1,116 @@
+//! Clients that leave, apps that break off, and readers that are slow.
+
+use super::rig::*;
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_client_that_leaves_is_noticed_by_the_app_through_both_hops() {
+    // B99.
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        let request = raw.request().await.unwrap();
+        seen.requests.lock().unwrap().push(request);
+        raw.rest().await;
+    })
+    .await;
+    let (primary, replica) = chain(&app);
+    let mut client = replica.client().await;
+    client.say("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    until("the app has it", || app.seen.requests().len() == 1).await;
+    drop(client);
+    until("the app's connection ends", || app.seen.ended() == 1).await;
+    for node in [&primary, &replica] {
+        node.until("it counts as left", |totals| outcome(totals, "left") == 1 && totals.running == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_its_body_has_left() {
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        let request = raw.head().await.unwrap();
+        seen.requests.lock().unwrap().push(request);
+        raw.rest().await;
+    })
+    .await;
+    let (primary, replica) = chain(&app);
+    let mut client = replica.client().await;
+    client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\nabc").await;
+    until("the app has its head", || app.seen.requests().len() == 1).await;
+    drop(client);
+    until("the app's connection ends", || app.seen.ended() == 1).await;
+    for node in [&primary, &replica] {
+        node.until("it counts as left", |totals| outcome(totals, "left") == 1 && totals.running == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_breaks_off_for_the_client() {
+    let app = TestApp::scripted(|mut raw, _| async move {
+        let request = raw.request().await.unwrap();
+        let framing =
+            if request.target() == "/length" { "Content-Length: 10\r\n\r\nabc" } else { "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n" };
+        raw.say(format!("HTTP/1.1 200 OK\r\n{framing}")).await;
+    })
+    .await;
+    let (primary, replica) = chain(&app);
+    for target in ["/length", "/chunked"] {
+        let mut client = replica.client().await;
+        client.say(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n")).await;
+        let head = client.head().await.unwrap();
+        assert_eq!(head.status(), 200);
+        let rest = client.rest().await;
+        assert!(!rest.ends_with(b"0\r\n\r\n") && rest.len() < 10, "{target}: {rest:?}");
+    }
+    for node in [&primary, &replica] {
+        node.until("both count as cut", |totals| outcome(totals, "failed_cut") == 2 && totals.running == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_holds_the_app_back_and_fills_no_memory() {
+    // B98: the app's writer blocks long before the whole answer has been taken in.
+    const LENGTH: usize = 256 * 1024 * 1024;
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        raw.request().await;
+        raw.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n")).await;
+        let piece = vec![b'x'; 64 * 1024];
+        for _ in 0..LENGTH / piece.len() {
+            if tokio::io::AsyncWriteExt::write_all(&mut raw.stream, &piece).await.is_err() {
+                return;
+            }
+            seen.requests.lock().unwrap().push(Message::default());
+        }
+    })
+    .await;
+    let (_primary, replica) = chain(&app);
+    let mut client = replica.client().await;
+    client.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    assert_eq!(client.head().await.unwrap().status(), 200);
+    let mut before = usize::MAX;
+    let written = || app.seen.requests().len() * 64 * 1024;
+    // Standing still for a while is the state that is waited for.
+    while written() != before {
+        before = written();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(before < LENGTH / 4, "{before} bytes were taken in for a client that reads none");
+}
+
+#[tokio::test]
+async fn an_early_answer_reaches_a_client_that_is_still_sending() {
+    let app = TestApp::scripted(|mut raw, _| async move {
+        raw.head().await;
+        raw.say("HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 3\r\n\r\nbig").await;
+    })
+    .await;
+    let (_primary, replica) = chain(&app);
+    let mut client = replica.client().await;
+    client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 3000000\r\n\r\n").await;
+    let (mut reading, writing) = client.stream.into_split();
+    let _sending = sending(writing, vec![b'x'; 3_000_000]);
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"big") {
+        let read = tokio::io::AsyncReadExt::read_buf(&mut reading, &mut heard).await.unwrap();
+        assert!(read > 0, "the answer is lost: {}", String::from_utf8_lossy(&heard));
+    }
+    assert!(heard.starts_with(b"HTTP/1.1 413"));
+}

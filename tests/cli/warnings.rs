@@ -1,0 +1,71 @@
+//! What is odd and yet allowed: a line of the log.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::node::{Node, Running, bellwether};
+
+const APP: [&str; 2] = ["--upstream", "http://127.0.0.1:1"];
+
+/// The warnings that a node logs before it listens.
+fn warnings(arguments: &[&str]) -> Vec<String> {
+    let node = Node::start(&[&APP, arguments].concat());
+    node.process.seen().iter().filter(|line| line.contains("WARN")).cloned().collect()
+}
+
+#[test]
+fn a_loopback_address_is_odd_where_others_can_take_part() {
+    // B127
+    let election = ["--replication", "--advertise", "127.0.0.1:4000"];
+    let found = warnings(&[&election[..], &["etcd://127.0.0.1:1"]].concat());
+    assert!(found.len() == 1 && found[0].contains("--advertise 127.0.0.1:4000"), "{found:?}");
+    assert_eq!(warnings(&[&election[..], &["memory:"]].concat()), Vec::<String>::new());
+}
+
+#[test]
+fn a_token_that_everybody_can_read_is_odd() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "sesame").unwrap();
+    for (mode, odd) in [(0o644, true), (0o600, false)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let found = warnings(&["--admin-token-file", file.to_str().unwrap()]);
+        assert_eq!(found.iter().any(|line| line.contains("chmod")), odd, "{found:?}");
+    }
+}
+
+#[test]
+fn a_hold_that_no_crash_fits_into_is_odd() {
+    let election = ["--replication", "--advertise", "127.0.0.1:4000", "memory:"];
+    let found = warnings(&[&election[..], &["--hold-timeout", "9s"]].concat());
+    assert!(found.len() == 1 && found[0].contains("--hold-timeout 9s is shorter than the TTL of 10s"), "{found:?}");
+    assert_eq!(warnings(&[&election[..], &["--hold-timeout", "10s"]].concat()), Vec::<String>::new());
+}
+
+#[test]
+fn a_node_without_an_app_is_odd() {
+    let node = Node::start(&[]);
+    assert!(node.process.seen().iter().any(|line| line.contains("--upstream is not given")), "{:?}", node.process.seen());
+}
+
+#[test]
+fn an_address_that_leads_elsewhere_is_found_at_the_start() {
+    // B80: the port of another node, and the port of an app.
+    let other = Node::start(&APP);
+    let start = |advertise: &str| {
+        let arguments = ["manage", "-H", "127.0.0.1:0", "--replication", "--advertise", advertise, "memory:"];
+        Running::logging(bellwether(arguments).args(APP))
+    };
+    start(&other.address).line("--advertise leads to another node");
+    let app = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = app.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = app.accept().unwrap();
+        assert_ne!(stream.read(&mut [0; 4096]).unwrap(), 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+    });
+    start(&address).line("--advertise leads to no node");
+    answering.join().unwrap();
+}
