@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 
 use crate::api::Right;
@@ -27,7 +27,7 @@ pub(super) struct Gone;
 pub(super) async fn serve(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
     let core = Rc::clone(&session.core);
     let mut answer = route(session, request).await?;
-    if core.is_closing() {
+    if core.is_closing() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(answer)
