@@ -25,9 +25,10 @@ pub(super) struct Gone;
 
 /// Answers one request.
 pub(super) async fn serve(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
-    let core = Rc::clone(&session.core);
-    let mut answer = route(session, request).await?;
-    if core.is_closing() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+    let mut answer = route(Rc::clone(&session), request).await?;
+    // What is left of a body nobody reads is in the next request's way.
+    let ends = session.core.is_closing() || session.left_unread();
+    if ends && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(answer)

@@ -139,6 +139,11 @@ impl Wire {
         if self.end.get() == End::Shown { ready.is_read_closed() } else { ready.is_write_closed() }
     }
 
+    /// Whether something has come that nobody has read. Asks the system, which may know of it before the runtime does.
+    pub(super) fn has_input(&self) -> bool {
+        matches!(self.socket.borrow().peek(), Ok(1..))
+    }
+
     /// Whether an idle connection was closed, or sent what nobody asked for. Asks the system, so that an end that the
     /// runtime has not seen yet is noticed.
     pub(super) fn is_stale(&self) -> bool {

@@ -36,6 +36,9 @@ pub(super) const BUFFER: usize = 128 * 1024;
 /// How long a client that was answered early may go on sending before its connection is reset under it.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// After how many sweeps without a request a connection counts as one that is not in use: half a second at least.
+const UNUSED_SWEEPS: u32 = 2;
+
 /// One client connection, for the requests that come over it.
 pub(super) struct Session {
     pub(super) core: Rc<Core>,
@@ -44,6 +47,8 @@ pub(super) struct Session {
     tunnel: RefCell<Option<Tunnel>>,
     asked_upgrade: Cell<bool>,
     unread: Cell<bool>,
+    /// The worker's sweep during which the newest request came.
+    used: Cell<u32>,
 }
 
 impl Session {
@@ -57,6 +62,11 @@ impl Session {
         self.unread.set(unread);
     }
 
+    /// Whether the latest request was answered before its body had been read.
+    pub(super) fn left_unread(&self) -> bool {
+        self.unread.get()
+    }
+
     /// Notes what must be known before the library looks at the socket again: a client that asks for an upgrade may
     /// have closed its sending side already.
     fn note(&self, request: &Request<Incoming>) {
@@ -66,6 +76,15 @@ impl Session {
         }
         self.asked_upgrade.set(upgrade);
         self.unread.set(false);
+        self.used.set(self.core.sweep());
+    }
+
+    /// Whether the connection has to end as soon as nothing runs on it. While the node is closing, one that is in use is
+    /// told so with its next answer; one that is not will hardly be used at this very moment. A request that meets a
+    /// closing connection may have been executed, as far as its client can know.
+    fn is_to_end(&self) -> bool {
+        let unused = self.core.sweep().wrapping_sub(self.used.get()) >= UNUSED_SWEEPS;
+        self.core.is_closing() && unused && !self.wire.has_input()
     }
 }
 
@@ -98,13 +117,14 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
         tunnel: RefCell::default(),
         asked_upgrade: Cell::default(),
         unread: Cell::default(),
+        used: Cell::new(core.sweep()),
     });
     let service = service_fn(|request| {
         session.note(&request);
         dispatch::serve(Rc::clone(&session), request)
     });
     let mut connection = core.http.serve_connection(TokioIo::new(WireIo(Rc::clone(&wire))), service);
-    let ended = serve_until_idle(&core, &mut connection).await;
+    let ended = serve_until_idle(&session, &mut connection).await;
     let tunnel = session.tunnel.take();
     if let Some(tunnel) = tunnel {
         let early = connection.into_parts().read_buf;
@@ -122,25 +142,27 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
     }
 }
 
-/// Drives a connection; tells it once to end when it is idle, when the worker's time is up.
-async fn serve_until_idle<C>(core: &Core, connection: &mut C) -> hyper::Result<()>
+/// Drives a connection; tells it once to end when it is idle, when the node's time is up.
+async fn serve_until_idle<C>(session: &Session, connection: &mut C) -> hyper::Result<()>
 where
     C: Graceful + Unpin,
 {
-    let mut ending = pin!(core.ending.notified());
-    ending.as_mut().enable();
-    let (mut told, mut registered) = (false, false);
+    let core = &session.core;
+    let mut turn = pin!(core.turn.notified());
+    let (mut told, mut registered) = (false, None);
     poll_fn(|cx| {
         let mut served = Pin::new(&mut *connection).poll(cx);
-        if served.is_pending() && !told && core.is_ending() {
+        if served.is_pending() && !told && session.is_to_end() {
             told = true;
             connection.end_when_idle();
             served = Pin::new(&mut *connection).poll(cx);
         }
-        // A task's waker stays the same, so one registration lasts, and costs later polls nothing.
-        if served.is_pending() && !registered {
-            registered = true;
-            if ending.as_mut().poll(cx).is_ready() {
+        // A task's waker stays the same, so one registration lasts for a sweep, and costs later polls nothing.
+        let now = Some((core.is_closing(), core.sweep()));
+        if served.is_pending() && registered != now {
+            registered = now;
+            turn.set(core.turn.notified());
+            if turn.as_mut().poll(cx).is_ready() {
                 cx.waker().wake_by_ref();
             }
         }

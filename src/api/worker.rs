@@ -15,7 +15,6 @@ use hyper::server::conn::http1;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, watch};
-use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -60,9 +59,10 @@ impl Seed {
             app: App::new(config.upstream.first().cloned(), shared.node.as_ref(), config.limits),
             links: Links::new(boot, config.limits, config.ttl),
             hold_over: CancellationToken::new(),
-            ending: Notify::new(),
+            turn: Notify::new(),
+            sweeps: Cell::new(0),
             closing: Cell::new(false),
-            over: Cell::new(Over::NotYet),
+            cutting: Cell::new(false),
             config,
             shared,
             sheet,
@@ -71,7 +71,7 @@ impl Seed {
         });
         runtime.block_on(work(Rc::clone(&core), listeners, stage))?;
         // What is left is dropped with the runtime.
-        core.over.set(Over::Cutting);
+        core.cutting.set(true);
         drop(runtime);
         Ok(())
     }
@@ -90,34 +90,39 @@ pub(super) struct Core {
     pub(super) links: Links,
     /// Nobody may wait any longer.
     pub(super) hold_over: CancellationToken,
-    /// Wakes every connection when the worker begins to end.
-    pub(super) ending: Notify,
+    /// Wakes every connection when the worker begins to close, and at each sweep from then on.
+    pub(super) turn: Notify,
+    sweeps: Cell<u32>,
     closing: Cell<bool>,
-    over: Cell<Over>,
-}
-
-/// How far the end of a worker has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Over {
-    NotYet,
-    Ending,
-    Cutting,
+    cutting: Cell<bool>,
 }
 
 impl Core {
+    /// The number of the present sweep: a clock that costs a request nothing.
+    pub(super) fn sweep(&self) -> u32 {
+        self.sweeps.get()
+    }
+
     /// Whether clients are to connect elsewhere.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.get()
     }
 
-    /// Whether idle connections are to be closed.
-    pub(super) fn is_ending(&self) -> bool {
-        self.over.get() != Over::NotYet
+    fn close(&self) {
+        self.closing.set(true);
+        self.turn.notify_waiters();
+    }
+
+    fn next_sweep(&self) {
+        self.sweeps.set(self.sweeps.get().wrapping_add(1));
+        if self.is_closing() {
+            self.turn.notify_waiters();
+        }
     }
 
     /// Whether everything is being dropped.
     pub(super) fn is_cutting(&self) -> bool {
-        self.over.get() == Over::Cutting
+        self.cutting.get()
     }
 }
 
@@ -145,14 +150,14 @@ async fn work(core: Rc<Core>, listeners: Vec<Listener>, mut stage: watch::Receiv
         let now = *stage.borrow_and_update();
         match now {
             Stage::Serving => {}
-            Stage::Closing => core.closing.set(true),
+            Stage::Closing => core.close(),
             Stage::Ending(until) => break until,
         }
         if stage.changed().await.is_err() {
             break Instant::now();
         }
     };
-    core.closing.set(true);
+    core.close();
     stop.cancel();
     let last_words = until.checked_sub(LAST_WORDS).unwrap_or(until);
     let hold_over = core.hold_over.clone();
@@ -161,10 +166,6 @@ async fn work(core: Rc<Core>, listeners: Vec<Listener>, mut stage: watch::Receiv
         hold_over.cancel();
     });
     accepting.wait().await;
-    // What is in the sockets by now is seen before any of them counts as idle.
-    yield_now().await;
-    core.over.set(Over::Ending);
-    core.ending.notify_waiters();
     connections.close();
     timeout_at(until, connections.wait()).await.ok();
     Ok(())
@@ -239,6 +240,7 @@ async fn keep_up(core: Rc<Core>) {
                 seen = role;
             }
             _ = sweeps.tick() => {
+                core.next_sweep();
                 core.app.sweep();
                 core.links.sweep(&core);
             }

@@ -34,7 +34,7 @@ pub(crate) enum End {
     /// The app answered.
     Answered { epoch: u64, held: bool },
     /// A node answered with an error of its own, or the app with one of its.
-    Failed { status: StatusCode, reason: String, verdict: String },
+    Failed { status: StatusCode, reason: String, verdict: String, message: String },
     /// There was no answer.
     Broken(Broken),
 }
@@ -144,7 +144,7 @@ async fn one(client: &Client, through: SocketAddr, method: Method, id: String, w
         Ok(answer) => {
             let said = serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap_or_default();
             let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
-            End::Failed { status: answer.status, reason: text("reason"), verdict: text("verdict") }
+            End::Failed { status: answer.status, reason: text("reason"), verdict: text("verdict"), message: text("message") }
         }
         Err(broken) => End::Broken(broken),
     };
