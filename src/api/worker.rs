@@ -54,7 +54,7 @@ impl Seed {
             Builder::new_current_thread().enable_all().max_blocking_threads(4).build_local(LocalOptions::default())?;
         let Self { config, shared, sheet, space, boot, listeners, stage } = self;
         let core = Rc::new(Core {
-            http: server::builder(&config.limits),
+            http: server::builder(config.limits),
             app: App::new(config.upstream.first().cloned(), shared.node.as_ref(), config.limits),
             links: Links::new(boot, config.limits, config.ttl),
             hold_over: CancellationToken::new(),

@@ -28,14 +28,13 @@ use crate::api::Limits;
 use crate::api::dial::dial;
 use crate::api::feed::RequestBody;
 use crate::api::io::{Wire, WireIo};
+use crate::api::server::BUFFER;
 use crate::cluster::Upstream;
 
 /// How many connections one worker may be opening to one upstream at the same time.
 const DIALS: usize = 32;
 /// How long a connection may have been idle to be trusted with a request that must not be repeated.
 const FRESH: Duration = Duration::from_millis(500);
-/// The most header lines of an answer.
-const ANSWER_LINES: usize = 256;
 
 /// Connections to one upstream, for as long as one role lasts.
 pub(super) struct Pool {
@@ -243,12 +242,6 @@ impl Pool {
         self.connections.borrow_mut().abort_all();
         self.cut.cancel();
     }
-
-    /// Whether anything still runs.
-    pub(super) fn is_over(&self) -> bool {
-        self.sweep();
-        self.connections.borrow().is_empty()
-    }
 }
 
 /// A new connection on which nothing has been said yet.
@@ -285,7 +278,11 @@ impl Lease {
 
 fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.preserve_header_case(true).max_headers(ANSWER_LINES).max_header_size(limits.head_bytes);
+    builder
+        .preserve_header_case(true)
+        .max_headers(limits.answer_lines)
+        .max_header_size(limits.head_bytes)
+        .max_buf_size(limits.head_bytes.max(BUFFER));
     builder
 }
 
