@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 
 use crate::api::Right;
@@ -27,7 +27,8 @@ pub(super) struct Gone;
 pub(super) async fn serve(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
     let mut answer = route(Rc::clone(&session), request).await?;
     // What is left of a body nobody reads is in the next request's way.
-    if session.core.is_closing() || session.left_unread() {
+    let ends = session.core.is_closing() || session.left_unread();
+    if ends && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(answer)

@@ -92,7 +92,7 @@ impl Links {
                 debug!(leader = %link.leader.address, "cutting what still runs at a former leader");
                 link.pool.cut();
             }
-            now < *until && !link.pool.is_over()
+            now < *until
         });
     }
 }
@@ -136,7 +136,7 @@ impl Link {
         let host = HeaderValue::from_str(leader.address.as_str()).expect("an address is visible ASCII");
         Self {
             leader,
-            pool: Pool::new(upstream, limits),
+            pool: Pool::new(upstream, limits.after_a_hop()),
             hop,
             host,
             known: Cell::new(false),

@@ -92,10 +92,12 @@ impl Config {
 /// Limits of a single request or connection; the same on every hop.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The longest request head, in bytes, before what a replica adds to it.
+    /// The longest head of a request or an answer, in bytes, before what other nodes add to it.
     pub head_bytes: usize,
     /// The most header lines of a request, before what a replica adds to them.
     pub head_lines: usize,
+    /// The most header lines of an answer, before what a primary adds to them.
+    pub answer_lines: usize,
     /// How long a client may take to send a head, and how long its connection may idle.
     pub head_timeout: Duration,
     /// How long reaching an upstream may take.
@@ -104,11 +106,20 @@ pub struct Limits {
     pub idle_timeout: Duration,
 }
 
+impl Limits {
+    /// The same for what another node has passed on: with room for what it adds, so that no head passes one hop and fails at
+    /// the next.
+    pub(crate) fn after_a_hop(self) -> Self {
+        Self { head_bytes: self.head_bytes + 4 * 1024, head_lines: self.head_lines + 16, answer_lines: self.answer_lines + 16, ..self }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             head_bytes: 64 * 1024,
             head_lines: 100,
+            answer_lines: 256,
             head_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(4),

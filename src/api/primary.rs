@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use http::header::{HOST, HeaderValue};
 use tokio::time::{Instant, sleep};
 use tracing::debug;
@@ -88,31 +89,32 @@ impl App {
 /// Passes a request to the app under `epoch`.
 pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
     let core = exchange.core();
-    let Some(tenure) = core.app.tenure(epoch) else {
-        let failure = exchange.fail(Reason::NoUpstream, "this primary has no app: start it with --upstream");
-        return Attempt::Failed(exchange, failure);
-    };
+    let app = &core.app;
     if exchange.troubles > 0 {
         exchange.head.headers.remove(HOP);
     }
     if !exchange.head.headers.contains_key(HOST) {
-        exchange.head.headers.insert(HOST, core.app.host.clone());
+        exchange.head.headers.insert(HOST, app.host.clone());
     }
-    exchange.head.headers.insert(EPOCH, tenure.epoch_value.clone());
     let serves = || matches!(core.shared.roles.current(), Role::Primary { epoch: now, .. } if now == epoch);
     let repeatable = exchange.terms.repeatable;
     let mut fresh = false;
     let mut reaching_since = None;
     loop {
+        let Some(tenure) = app.tenure(epoch) else {
+            let failure = exchange.fail(Reason::NoUpstream, "this primary has no app: start it with --upstream");
+            return Attempt::Failed(exchange, failure);
+        };
+        exchange.head.headers.insert(EPOCH, tenure.epoch_value.clone());
         let Some(request) = exchange.next_request(repeatable) else {
             let failure = exchange.fail(Reason::UpstreamFailed, "the request's body is too long to be sent again");
             return Attempt::Failed(exchange, failure);
         };
         match tenure.pool.send(request, Sending { repeatable, fresh }, serves, async |_| Ok(())).await {
             Sent::Answered(answer, lease) => {
-                let sign = |headers: &mut http::HeaderMap| {
+                let sign = |headers: &mut HeaderMap| {
                     headers.insert(EPOCH, tenure.epoch_value.clone());
-                    if let Some(primary) = &core.app.primary {
+                    if let Some(primary) = &app.primary {
                         headers.insert(PRIMARY, primary.clone());
                     }
                 };
@@ -123,11 +125,12 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
                 if !serves() {
                     return Attempt::Again(exchange, Cause::NoPrimary);
                 }
-                let Unsent::Dial(error) = unsent else { continue };
                 let since = *reaching_since.get_or_insert_with(Instant::now);
-                if since.elapsed() >= REACH_FOR {
-                    let failure =
-                        exchange.fail(Reason::UpstreamFailed, format!("the app at {} cannot be reached: {error}", tenure.pool.upstream()));
+                if let Unsent::Dial(error) = unsent
+                    && since.elapsed() >= REACH_FOR
+                {
+                    let message = format!("the app at {} cannot be reached: {error}", tenure.pool.upstream());
+                    let failure = exchange.fail(Reason::UpstreamFailed, message);
                     return Attempt::Failed(exchange, failure);
                 }
                 sleep(REACH_EVERY).await;
@@ -136,16 +139,17 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
             Sent::Lost { error, reused } => {
                 debug!(%error, reused, "the app broke an exchange");
                 exchange.maybe_sent = true;
-                let again = repeatable && exchange.is_whole();
-                if again && !serves() {
-                    return Attempt::Again(exchange, Cause::NoPrimary);
-                }
-                if !again || !reused {
+                let again = repeatable && exchange.is_whole() && (reused || !serves());
+                if !again {
                     let message = format!("the app at {} broke the exchange: {}", tenure.pool.upstream(), because(&error));
                     return Attempt::Failed(exchange, Failure::maybe_executed(Reason::UpstreamFailed, message));
                 }
                 fresh = true;
             }
+        }
+        // Nothing may be begun under a tenure that ended meanwhile.
+        if !serves() {
+            return Attempt::Again(exchange, Cause::NoPrimary);
         }
     }
 }

@@ -31,10 +31,8 @@ use crate::api::upgrade::Tunnel;
 use crate::api::worker::Core;
 use crate::api::{Limits, LocalApi, Right};
 
-/// What a replica may add to a head before the limits of the next node apply.
-const ROOM_FOR_A_HOP: (usize, usize) = (16, 4 * 1024);
-/// How much of a request is read at a time, at most; also bounds what a slow reader makes this node keep.
-const BUFFER: usize = 128 * 1024;
+/// How much of a message is read at a time, at most; also bounds what a slow reader makes this node keep.
+pub(super) const BUFFER: usize = 128 * 1024;
 /// How long a client that was answered early may go on sending before its connection is reset under it.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -92,8 +90,9 @@ impl Session {
 }
 
 /// How connections of clients and other nodes speak HTTP/1.1.
-pub(super) fn builder(limits: &Limits) -> http1::Builder {
-    let (lines, bytes) = ROOM_FOR_A_HOP;
+pub(super) fn builder(limits: Limits) -> http1::Builder {
+    // Whether a request comes from a client or by way of another node is only known once it has been read.
+    let most = limits.after_a_hop();
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -101,9 +100,9 @@ pub(super) fn builder(limits: &Limits) -> http1::Builder {
         .preserve_header_case(true)
         .auto_date_header(false)
         .half_close(false)
-        .max_headers(limits.head_lines + lines)
-        .max_header_size(limits.head_bytes + bytes)
-        .max_buf_size((limits.head_bytes + bytes).max(BUFFER));
+        .max_headers(most.head_lines)
+        .max_header_size(most.head_bytes)
+        .max_buf_size(most.head_bytes.max(BUFFER));
     builder
 }
 

@@ -54,7 +54,7 @@ impl Seed {
             Builder::new_current_thread().enable_all().max_blocking_threads(4).build_local(LocalOptions::default())?;
         let Self { config, shared, sheet, space, boot, listeners, stage } = self;
         let core = Rc::new(Core {
-            http: server::builder(&config.limits),
+            http: server::builder(config.limits),
             app: App::new(config.upstream.first().cloned(), shared.node.as_ref(), config.limits),
             links: Links::new(boot, config.limits, config.ttl),
             hold_over: CancellationToken::new(),
@@ -259,15 +259,17 @@ async fn keep_up(core: Rc<Core>) {
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = core.shared.roles.current();
     loop {
-        core.app.keep_only(seen.tenure());
-        core.links.keep_only(seen.leader());
         tokio::select! {
-            role = core.shared.roles.changed(&seen) => seen = role,
+            role = core.shared.roles.changed(&seen) => {
+                // Only a role read just now may cut: with an older one, a request may have begun under a newer already.
+                core.app.keep_only(role.tenure());
+                core.links.keep_only(role.leader());
+                seen = role;
+            }
             _ = sweeps.tick() => {
                 core.next_sweep();
                 core.app.sweep();
                 core.links.sweep(&core);
-                // What was seen stays: a role that has changed meanwhile is the other branch's.
             }
         }
     }

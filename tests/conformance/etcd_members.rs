@@ -130,3 +130,23 @@ async fn a_spoilt_connection_is_replaced() {
     hear(&*us, PROMPT, "we lead", |leader| leader.is_some()).await;
     lose(&*other, "we still hold it").await;
 }
+
+/// B06: a way that is slow, but within what a call may take, costs no lock: neither to join, nor to keep, nor to take over.
+#[tokio::test]
+async fn a_slow_way_costs_no_lock() {
+    let ttl = Duration::from_secs(3);
+    let etcd = Etcd::start().await;
+    let wire = Wire::to(etcd.client(0)).await;
+    // A round trip is two thirds of what a call may take, so that none has time for two.
+    wire.set(Mode::Delay(ttl / 18));
+    let url = format!("etcd://{}", wire.address());
+    let first = Running::start(&url, 1, ttl);
+    let epoch = first.leads(PROMPT, "nobody else campaigns").await;
+    let second = Running::start(&url, 2, ttl);
+    second.follows(PROMPT, "the first leads").await;
+    let flicker = first.roles.wait_until(|role| role.tenure().is_none_or(|tenure| tenure.0 != epoch));
+    let flicker = timeout(ttl * 3, flicker).await;
+    assert!(flicker.is_err(), "{flicker:?}");
+    drop(first);
+    second.leads(ttl + SLACK, "the first has crashed").await;
+}

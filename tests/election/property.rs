@@ -13,7 +13,7 @@ const TTL: Duration = Duration::from_secs(3);
 fn for_each_seed(seeds: std::ops::Range<u64>, history: impl AsyncFn(u64)) {
     for seed in seeds {
         fastrand::seed(seed);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(history(seed))));
         if let Err(panic) = outcome {
             eprintln!("seed {seed} shows the fault above");

@@ -52,10 +52,10 @@ pub(crate) struct World {
 impl World {
     /// `count` candidates, started at once.
     pub(crate) fn new(seed: u64, ttl: Duration, count: usize) -> Self {
-        let timing = Timing::new(ttl).unwrap();
+        let timing = Timing::new(ttl).expect("a usable TTL");
         let mut world = Self { memory: Memory::new(seed), timing, peers: Vec::new(), judge: Judge::default(), tasks: JoinSet::new() };
         for index in 0..count {
-            let peer = world.start(Node::new(format!("10.0.0.{}:4000", index + 1).parse().unwrap()));
+            let peer = world.start(Node::new(format!("10.0.0.{}:4000", index + 1).parse().expect("an address")));
             world.peers.push(peer);
         }
         world
@@ -101,7 +101,7 @@ impl World {
     /// Passes time until one candidate leads and every other one follows it.
     pub(crate) async fn until_agreed(&mut self, limit: Duration) -> usize {
         self.until("one primary that all others follow", limit, |peers| agreed(peers).is_some()).await;
-        agreed(&self.peers).unwrap()
+        agreed(&self.peers).expect("it was so a moment ago")
     }
 
     /// The data was lost or a record deleted: its numbers and its holder are no measure any more, but one primary is.
@@ -161,7 +161,7 @@ struct Stall {
 
 impl Stall {
     fn set(&self, frozen: bool) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock().expect("nobody panics with it");
         state.0 = frozen;
         if !frozen && let Some(waker) = state.1.take() {
             waker.wake();
@@ -183,7 +183,7 @@ impl Future for Stalled {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         {
-            let mut state = self.stall.state.lock().unwrap();
+            let mut state = self.stall.state.lock().expect("nobody panics with it");
             if state.0 {
                 state.1 = Some(context.waker().clone());
                 return Poll::Pending;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 /// What happens to bytes on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,18 +83,33 @@ async fn forward(client: TcpStream, server: SocketAddr, mode: watch::Receiver<Mo
     }
 }
 
+/// Reads as fast as bytes come and writes each at its time, so that a delay is one of distance and not of width.
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mode: watch::Receiver<Mode>) {
-    let mut bytes = vec![0; 64 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut bytes).await {
-        let now = *mode.borrow();
-        match now {
-            Mode::Pass => {}
-            Mode::Blackhole => continue,
-            Mode::Reset => return,
-            Mode::Delay(time) => tokio::time::sleep(time).await,
+    let (send, mut underway) = mpsc::channel::<(Instant, Vec<u8>)>(1024);
+    let read = async {
+        let mut bytes = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut bytes).await {
+            let due = match *mode.borrow() {
+                Mode::Pass => Instant::now(),
+                Mode::Blackhole => continue,
+                Mode::Reset => return,
+                Mode::Delay(time) => Instant::now() + time,
+            };
+            if send.send((due, bytes[..length].to_vec())).await.is_err() {
+                return;
+            }
         }
-        if to.write_all(&bytes[..length]).await.is_err() {
-            return;
+    };
+    let write = async {
+        while let Some((due, bytes)) = underway.recv().await {
+            sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
         }
+    };
+    tokio::select! {
+        () = read => {}
+        () = write => {}
     }
 }

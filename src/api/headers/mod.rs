@@ -3,6 +3,7 @@
 //! Every other field is passed on as it came, in its order, with its case and its duplicates. Where nothing has to go,
 //! nothing is moved: the field map is rebuilt only when a field in it is for this hop alone.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -118,7 +119,7 @@ pub(super) fn wants_upgrade(version: Version, headers: &HeaderMap) -> bool {
 pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<Terms, Failure> {
     let found = Found::in_request(&head.headers);
     let hop = if found.ours { Hop::from_headers(&head.headers) } else { None };
-    if hop.is_none() && (found.bytes + head.uri.path().len() > limits.head_bytes || found.lines > limits.head_lines) {
+    if hop.is_none() && (found.bytes + target_bytes(&head.uri) > limits.head_bytes || found.lines > limits.head_lines) {
         return Err(Failure::not_sent(Reason::TooLarge, "the request head has too many lines or bytes"));
     }
     if found.hosts > 1 {
@@ -149,7 +150,17 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
         head.headers.append(VIA, HeaderValue::from_static("1.1 bellwether"));
     }
     add_forwarded(&mut head.headers, peer);
-    Ok(Terms { upgrade, expects_continue: found.expects_continue, hop, repeatable, bytes: found.bytes + FIXED_BYTES })
+    Ok(Terms {
+        upgrade,
+        expects_continue: found.expects_continue,
+        hop,
+        repeatable,
+        bytes: found.bytes + target_bytes(&head.uri) + FIXED_BYTES,
+    })
+}
+
+fn target_bytes(target: &Uri) -> usize {
+    target.path_and_query().map_or(0, |target| target.as_str().len())
 }
 
 /// What a held request takes besides its head: its tasks, its socket buffers, this program's own records.
@@ -198,9 +209,10 @@ fn is_essential(name: &HeaderName) -> bool {
 
 /// Removes what is for this hop alone, and whatever claims to be ours. The rest keeps its order.
 fn strip(headers: &mut HeaderMap, keep_upgrade: bool) {
-    let nominated: Vec<HeaderName> = tokens(headers, &CONNECTION)
+    // A set, because the list is the client's to write, and may be long.
+    let nominated: HashSet<HeaderName> = tokens(headers, &CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
-        .filter(|name| !is_essential(name))
+        .filter(|name| !is_essential(name) && headers.contains_key(name))
         .collect();
     let mut kept = HeaderMap::with_capacity(headers.len() + 8);
     let mut current = None;

@@ -55,6 +55,19 @@ fn fields_that_connection_names_go_and_ours_stay() {
 }
 
 #[test]
+fn a_long_list_of_names_costs_no_time() {
+    // 100 fields, and a Connection that names one of them again and again.
+    let list = "x-5,".repeat(12_000);
+    let mut fields: Vec<(String, &str)> = (0..97).map(|index| (format!("x-{index}"), "v")).collect();
+    fields.extend([("host".to_owned(), "a"), ("connection".to_owned(), list.as_str())]);
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let started = tokio::time::Instant::now();
+    let (head, _) = prepared(head("GET", "/", &fields));
+    assert!(!head.headers.contains_key("x-5") && head.headers.contains_key("x-6"));
+    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+}
+
+#[test]
 fn an_upgrade_is_known_in_every_spelling() {
     // B140.
     for lines in [vec!["keep-alive, Upgrade"], vec!["upgrade"], vec!["keep-alive", "UPGRADE"]] {
@@ -178,6 +191,7 @@ fn what_must_not_be_passed_on_is_refused() {
         (head("GET", "/", &[("host", "a"), ("host", "b")]), Reason::BadRequest),
         (head("GET", "/", &many), Reason::TooLarge),
         (head("GET", "/", &[("cookie", &long)]), Reason::TooLarge),
+        (head("GET", &format!("/?{}", &long[..60_000]), &[("host", "a"), ("cookie", &long[..10_000])]), Reason::TooLarge),
     ] {
         let mut head = head;
         assert_eq!(prepare(&mut head, &peer(""), &Limits::default()).unwrap_err().reason, reason, "{head:?}");

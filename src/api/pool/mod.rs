@@ -28,14 +28,13 @@ use crate::api::Limits;
 use crate::api::dial::dial;
 use crate::api::feed::RequestBody;
 use crate::api::io::{Wire, WireIo};
+use crate::api::server::BUFFER;
 use crate::cluster::Upstream;
 
 /// How many connections one worker may be opening to one upstream at the same time.
 const DIALS: usize = 32;
 /// How long a connection may have been idle to be trusted with a request that must not be repeated.
 const FRESH: Duration = Duration::from_millis(500);
-/// The most header lines of an answer.
-const ANSWER_LINES: usize = 256;
 
 /// Connections to one upstream, for as long as one role lasts.
 pub(super) struct Pool {
@@ -193,12 +192,13 @@ impl Pool {
             }
         };
         let deadline = Instant::now() + self.limits.connect_timeout;
-        if self.retired.get() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
-        }
         let socket = dial(&self.upstream, deadline).await?;
         let wire = Wire::to_upstream(socket);
         let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
+        if self.retired.get() {
+            // What was cut while this was under way must not come to life behind it.
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
+        }
         let (leftover_out, leftover) = oneshot::channel();
         self.spawn(drive(driver, leftover_out));
         let mut lease = Lease { connection: Connection { sender, wire, leftover }, pool: Rc::clone(self), reused: false };
@@ -242,12 +242,6 @@ impl Pool {
         self.connections.borrow_mut().abort_all();
         self.cut.cancel();
     }
-
-    /// Whether anything still runs.
-    pub(super) fn is_over(&self) -> bool {
-        self.sweep();
-        self.connections.borrow().is_empty()
-    }
 }
 
 /// A new connection on which nothing has been said yet.
@@ -284,7 +278,11 @@ impl Lease {
 
 fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.preserve_header_case(true).max_headers(ANSWER_LINES).max_header_size(limits.head_bytes);
+    builder
+        .preserve_header_case(true)
+        .max_headers(limits.answer_lines)
+        .max_header_size(limits.head_bytes)
+        .max_buf_size(limits.head_bytes.max(BUFFER));
     builder
 }
 

@@ -31,6 +31,12 @@ async fn send(pool: &Rc<Pool>, terms: Sending) -> Sent {
     pool.send(request("/"), terms, || true, async |_| Ok(())).await
 }
 
+/// Whether no connection is left.
+fn is_over(pool: &Pool) -> bool {
+    pool.sweep();
+    pool.connections.borrow().is_empty()
+}
+
 const SAFE: Sending = Sending { repeatable: true, fresh: false };
 const ONCE: Sending = Sending { repeatable: false, fresh: false };
 
@@ -142,6 +148,19 @@ async fn a_crowd_does_not_become_as_many_connections() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_being_opened_dies_with_its_pool() {
+    LocalSet::new()
+        .run_until(async {
+            let (app, pool) = upstream(answering, |_| {}).await;
+            // The first poll begins to connect, and only then comes the cut.
+            let (sent, ()) = tokio::join!(send(&pool, ONCE), async { pool.cut() });
+            assert!(matches!(sent, Sent::Unsent(_, Unsent::Dial(_))));
+            assert!(is_over(&pool) && app.seen.requests().is_empty());
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn a_pool_that_is_cut_ends_what_runs_and_keeps_nothing() {
     LocalSet::new()
         .run_until(async {
@@ -156,7 +175,7 @@ async fn a_pool_that_is_cut_ends_what_runs_and_keeps_nothing() {
             });
             assert!(matches!(sent, Sent::Lost { reused: false, .. } | Sent::Unsent(..)));
             until("the connection ends", || app.seen.ended() == 1).await;
-            assert!(pool.is_over());
+            assert!(is_over(&pool));
             assert!(matches!(send(&pool, SAFE).await, Sent::Unsent(_, Unsent::Dial(_))), "nothing new is opened");
         })
         .await;

@@ -103,26 +103,44 @@ async fn work_without_an_answer_is_repeated_if_safe_and_told_apart_if_not() {
     assert!(repeated.contains(&"hi".to_owned()), "its body too: {repeated:?}");
 }
 
+/// Tells a node that it will close, and waits until its worker has heard.
+async fn close_soon(node: &TestNode) {
+    node.plane.closing();
+    let mut told = false;
+    while !told {
+        let mut client = node.client().await;
+        told = client.get("/_ping").await.field("connection") == Some("close");
+        assert!(!told || client.is_closed().await);
+    }
+}
+
 #[tokio::test]
 async fn a_closing_node_sends_its_clients_elsewhere() {
     let app = TestApp::hello().await;
     let (_primary, replica) = chain(&app);
     let mut client = replica.client().await;
     assert_eq!(client.get("/").await.field("connection"), None);
-    replica.plane.closing();
-    let mut told = false;
-    while !told {
-        let mut client = replica.client().await;
-        let answer = client.get("/").await;
-        told = answer.field("connection") == Some("close");
-        assert_eq!(client.is_closed().await, told);
-        if !told {
-            tokio::task::yield_now().await;
-        }
-    }
-    let answer = client.get("/_ping").await;
-    assert_eq!((answer.text(), answer.field("connection")), ("OK", Some("close")));
+    close_soon(&replica).await;
+    let answer = client.get("/").await;
+    assert_eq!((answer.text(), answer.field("connection")), ("hello", Some("close")));
     assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn a_closing_node_still_switches_protocols() {
+    let app = TestApp::scripted(|mut raw, _| async move {
+        raw.request().await;
+        raw.say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\n").await;
+        raw.rest().await;
+    })
+    .await;
+    let primary = TestNode::start(Some(&app));
+    primary.lead(1);
+    close_soon(&primary).await;
+    let mut client = primary.client().await;
+    client.say("GET / HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\n").await;
+    let head = client.head().await.unwrap();
+    assert_eq!((head.status(), head.field("connection")), (101, Some("Upgrade")));
 }
 
 #[tokio::test]

@@ -198,7 +198,7 @@ async fn a_leader_that_only_takes_long_is_not_given_up() {
     replica.follow(&primary, 1);
     let mut client = replica.client().await;
     client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n").await;
-    primary.until("it was asked several times whether it is there", |totals| outcome(totals, "local") > 3).await;
+    primary.until("it was asked several times whether it is there", |totals| outcome(totals, "local") > 2).await;
     go.on();
     assert_eq!(client.answer().await.text(), "at last");
 }

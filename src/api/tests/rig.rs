@@ -216,7 +216,9 @@ pub(in crate::api) struct Raw {
 
 impl Raw {
     pub(in crate::api) async fn connect(address: SocketAddr) -> Self {
-        Self { stream: TcpStream::connect(address).await.unwrap(), heard: Vec::new() }
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, heard: Vec::new() }
     }
 
     pub(in crate::api) async fn say(&mut self, bytes: impl AsRef<[u8]>) {

@@ -221,6 +221,22 @@ async fn a_tunnel_counts_as_running_and_is_cut_with_its_tenure() {
 }
 
 #[tokio::test]
+async fn a_tunnel_through_a_former_leader_is_cut_after_its_grace() {
+    // Even if that leader is frozen and never ends its side.
+    let app = echo().await;
+    let (primary, replica) = chain(&app);
+    let mut client = replica.client().await;
+    client.say(ASK).await;
+    client.head().await.unwrap();
+    let next = TestNode::start(Some(&app));
+    next.lead(2);
+    replica.follow(&next, 2);
+    assert!(client.is_closed().await);
+    replica.until("it counts as cut", |totals| outcome(totals, "failed_cut") == 1 && totals.running == 0).await;
+    primary.until("its side ends too", |totals| totals.connections == 0).await;
+}
+
+#[tokio::test]
 async fn a_tunnel_whose_client_vanishes_ends_on_both_sides() {
     let app = TestApp::scripted(|mut raw, _| async move {
         raw.request().await;

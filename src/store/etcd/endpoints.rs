@@ -27,7 +27,7 @@ pub(super) struct Endpoints {
     options: ConnectOptions,
     /// For error messages.
     place: Place,
-    /// How long a call must have waited before its being dropped is held against the member.
+    /// How long a member must have been silent in a call before the call's being dropped is held against it.
     patience: Duration,
     present: Mutex<Present>,
 }
@@ -74,9 +74,9 @@ impl Endpoints {
         // What we were signed in as may have run out, or been given more rights: a refusal counts after signing in anew.
         let mut may_sign_in = true;
         loop {
-            let turn = self.turn();
+            let mut turn = self.turn();
             let signed_in_before = turn.client.is_some();
-            let outcome = match self.connect(&turn).await {
+            let outcome = match self.connect(&mut turn).await {
                 // Boxed: the client nests deeply, and a store call is rare.
                 Ok(connection) => Box::pin(attempt(connection)).await,
                 Err(failure) => Err(failure),
@@ -117,11 +117,13 @@ impl Endpoints {
         }
     }
 
-    async fn connect(&self, turn: &Turn<'_>) -> Result<Connection, Failure> {
+    async fn connect(&self, turn: &mut Turn<'_>) -> Result<Connection, Failure> {
         if let Some(client) = turn.client.clone() {
             return Ok(Connection { client, serial: turn.serial });
         }
         let client = Client::connect([turn.endpoint()], Some(self.options.clone())).await?;
+        // Where there is a user, the member has just let us in.
+        turn.heard = clock::now();
         let mut present = self.present();
         if present.serial == turn.serial {
             present.client = Some(client.clone());
@@ -132,7 +134,7 @@ impl Endpoints {
     fn turn(&self) -> Turn<'_> {
         let present = self.present();
         let (member, serial, client) = (present.member, present.serial, present.client.clone());
-        Turn { endpoints: self, member, serial, client, began: clock::now(), open: true }
+        Turn { endpoints: self, member, serial, client, heard: clock::now(), open: true }
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
@@ -159,7 +161,8 @@ struct Turn<'a> {
     member: usize,
     serial: u64,
     client: Option<Client>,
-    began: Instant,
+    /// When the call began, or the member last said something in it.
+    heard: Instant,
     open: bool,
 }
 
@@ -184,7 +187,7 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.open && clock::now() - self.began >= self.endpoints.patience {
+        if self.open && clock::now() - self.heard >= self.endpoints.patience {
             debug!(endpoint = self.endpoint(), "etcd endpoint does not answer, the next call goes to the next one");
             self.endpoints.suspect(self.serial);
         }

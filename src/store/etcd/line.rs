@@ -1,6 +1,6 @@
 //! The line of candidates as the store shows it at one revision.
 
-use etcd_client::{GetOptions, KeyValue, ResponseHeader, SortOrder, SortTarget};
+use etcd_client::{GetOptions, KeyValue, ResponseHeader, SortOrder, SortTarget, TxnOp};
 
 /// Where an election lies: `PREFIX/SERVICE/leader`, and below it one key for each candidate.
 #[derive(Clone, Debug)]
@@ -35,8 +35,6 @@ pub(super) struct Candidate {
     pub(super) lease: i64,
     /// The revision that created the key: its place in the line, and its epoch once it leads.
     pub(super) created: i64,
-    /// The revision that last wrote the key.
-    pub(super) modified: i64,
 }
 
 /// All candidates, oldest first, and what else lies in their place.
@@ -45,6 +43,8 @@ pub(super) struct Line {
     pub(super) candidates: Vec<Candidate>,
     /// Keys that no candidate would write, fit to be printed.
     pub(super) strangers: Vec<String>,
+    /// The oldest key of all, whosever it is, with its value.
+    pub(super) oldest: Option<KeyValue>,
     /// The store's revision at which all this was so.
     pub(super) revision: i64,
     /// The term of the store's own leader at that time.
@@ -52,13 +52,16 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// How to ask for the line: without the values, which may be junk of any size.
-    pub(super) fn request() -> GetOptions {
-        GetOptions::new().with_prefix().with_keys_only().with_sort(SortTarget::Create, SortOrder::Ascend)
+    /// What to ask for: all keys, without their values, which may be junk of any size; and the oldest with its value.
+    pub(super) fn reads(place: &Place) -> [TxnOp; 2] {
+        let all = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
+        [TxnOp::get(place.prefix(), Some(all.clone().with_keys_only())), TxnOp::get(place.prefix(), Some(all.with_limit(1)))]
     }
 
-    pub(super) fn read(place: &Place, header: &ResponseHeader, records: &[KeyValue]) -> Self {
-        let mut line = Self { candidates: Vec::new(), strangers: Vec::new(), revision: header.revision(), term: header.raft_term() };
+    /// Makes a line of the answers to [`reads`](Self::reads).
+    pub(super) fn read(place: &Place, header: &ResponseHeader, records: &[KeyValue], oldest: &[KeyValue]) -> Self {
+        let (revision, term) = (header.revision(), header.raft_term());
+        let mut line = Self { candidates: Vec::new(), strangers: Vec::new(), oldest: oldest.first().cloned(), revision, term };
         for record in records {
             match candidate(place, record) {
                 Some(candidate) => line.candidates.push(candidate),
@@ -89,7 +92,7 @@ impl Line {
 fn candidate(place: &Place, record: &KeyValue) -> Option<Candidate> {
     let lease = record.lease();
     let named_after_its_lease = lease != 0 && record.key() == place.key_of(lease).as_bytes();
-    named_after_its_lease.then(|| Candidate { lease, created: record.create_revision(), modified: record.mod_revision() })
+    named_after_its_lease.then(|| Candidate { lease, created: record.create_revision() })
 }
 
 fn printable(key: &[u8]) -> String {

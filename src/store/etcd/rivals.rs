@@ -20,31 +20,30 @@ pub(super) struct Rivals {
 #[derive(Debug)]
 struct Rival {
     lease: i64,
-    /// Set once its key was seen to be gone while its lease was not: when its tenure is over all the same.
+    key_is_gone: bool,
+    /// Set once its lease was seen to have outlived its key: when its tenure is over all the same.
     over_by: Option<Instant>,
 }
 
 impl Rivals {
-    /// Learns of everybody ahead of the candidate that holds `own`.
+    /// Learns who is ahead of the candidate that holds `own`, and whose key is gone.
     pub(super) fn see(&mut self, line: &Line, own: Option<i64>) {
         let ahead = line.ahead_of(own);
         // Whoever stands behind us again has heard that its earlier key is gone.
         self.known.retain(|rival| !line.has(rival.lease) || ahead.iter().any(|candidate| candidate.lease == rival.lease));
+        for rival in &mut self.known {
+            rival.key_is_gone = !line.has(rival.lease);
+        }
         for candidate in ahead.iter().filter(|candidate| is_of_a_node(candidate.lease)) {
             if !self.known.iter().any(|rival| rival.lease == candidate.lease) {
-                self.known.push(Rival { lease: candidate.lease, over_by: None });
+                self.known.push(Rival { lease: candidate.lease, key_is_gone: false, over_by: None });
             }
         }
     }
 
-    /// The leases of those whose key is gone.
-    pub(super) fn missing_from(&self, line: &Line) -> Vec<i64> {
-        self.known.iter().map(|rival| rival.lease).filter(|&lease| !line.has(lease)).collect()
-    }
-
-    /// The leases of those whose key was gone and whose lease was not, when last looked at.
-    pub(super) fn lingering(&self) -> Vec<i64> {
-        self.known.iter().filter(|rival| rival.over_by.is_some()).map(|rival| rival.lease).collect()
+    /// The leases of those whose key is gone, and who are not known to lead no more.
+    pub(super) fn missing(&self) -> Vec<i64> {
+        self.known.iter().filter(|rival| rival.key_is_gone).map(|rival| rival.lease).collect()
     }
 
     /// Notes what the store says of the lease of one whose key is gone: the time it was `granted`, or that it has ended.
@@ -67,8 +66,8 @@ mod tests {
     const OTHER: i64 = 0x7d7b << 48;
 
     fn line(leases: &[i64]) -> Line {
-        let candidates = leases.iter().map(|&lease| Candidate { lease, created: lease, modified: lease }).collect();
-        Line { candidates, strangers: Vec::new(), revision: 100, term: 1 }
+        let candidates = leases.iter().map(|&lease| Candidate { lease, created: lease }).collect();
+        Line { candidates, strangers: Vec::new(), oldest: None, revision: 100, term: 1 }
     }
 
     #[tokio::test(start_paused = true)]
@@ -76,17 +75,18 @@ mod tests {
         let [first, second, own] = [NODE + 1, NODE + 2, NODE + 3];
         let mut rivals = Rivals::default();
         rivals.see(&line(&[first, second, own]), Some(own));
+        assert_eq!(rivals.missing(), [0; 0]);
         rivals.see(&line(&[own]), Some(own));
-        assert_eq!(rivals.missing_from(&line(&[own])), [first, second]);
+        assert_eq!(rivals.missing(), [first, second]);
 
         let (start, ttl) = (Instant::now(), Duration::from_secs(10));
         rivals.judge(first, None, start);
         rivals.judge(second, Some(ttl), start);
-        assert_eq!(rivals.lingering(), [second]);
+        assert_eq!(rivals.missing(), [second]);
         rivals.judge(second, Some(ttl), start + ttl - Duration::from_millis(1));
-        assert_eq!(rivals.lingering(), [second], "still within the tenure that it can have confirmed");
+        assert_eq!(rivals.missing(), [second], "still within the tenure that it can have confirmed");
         rivals.judge(second, Some(ttl), start + ttl);
-        assert_eq!(rivals.missing_from(&line(&[own])), [0; 0]);
+        assert_eq!(rivals.missing(), [0; 0]);
     }
 
     #[test]
@@ -94,15 +94,17 @@ mod tests {
         let [first, own, third] = [NODE + 1, NODE + 2, NODE + 3];
         let mut rivals = Rivals::default();
         rivals.see(&line(&[first, own, third]), Some(own));
-        assert_eq!(rivals.missing_from(&line(&[])), [first]);
-        rivals.see(&line(&[own, third, first]), Some(own));
-        assert_eq!(rivals.missing_from(&line(&[])), [0; 0]);
+        rivals.see(&line(&[own]), Some(own));
+        assert_eq!(rivals.missing(), [first]);
+        rivals.see(&line(&[own, first]), Some(own));
+        assert_eq!(rivals.missing(), [0; 0]);
     }
 
     #[test]
     fn a_candidate_of_another_make_has_resigned_when_its_key_is_gone() {
         let mut rivals = Rivals::default();
         rivals.see(&line(&[OTHER, NODE]), Some(NODE));
-        assert_eq!(rivals.missing_from(&line(&[NODE])), [0; 0]);
+        rivals.see(&line(&[NODE]), Some(NODE));
+        assert_eq!(rivals.missing(), [0; 0]);
     }
 }

@@ -21,6 +21,12 @@ pub(super) fn is_of_a_node(lease: i64) -> bool {
     lease >> MARK_SHIFT == MARK
 }
 
+/// A lease's time as etcd tells it: none for a lease that there is not, and never more than etcd itself would grant.
+pub(super) fn granted_time(seconds: i64) -> Option<Duration> {
+    const MOST: u64 = 9_000_000_000;
+    u64::try_from(seconds).ok().filter(|&seconds| seconds > 0).map(|seconds| Duration::from_secs(seconds.min(MOST)))
+}
+
 /// A number for a new lease. Two that are alike would have to live at the same time to do harm, and etcd refuses that.
 fn draw() -> i64 {
     MARK << MARK_SHIFT | fastrand::i64(0..1 << MARK_SHIFT)
@@ -36,6 +42,10 @@ pub(super) struct Session {
 #[derive(Default, Debug)]
 struct State {
     lease: Option<Granted>,
+    /// Whether the present lease's key has been seen in the line.
+    has_place: bool,
+    /// The term of etcd's own leader when it was last read.
+    term: Option<u64>,
     /// Leases that carried an earlier candidacy, until etcd has confirmed their end.
     spent: Vec<i64>,
 }
@@ -60,8 +70,8 @@ struct Stream {
 /// What etcd answered to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Beat {
-    /// The lease lives. The member that answered believed in a leader of this term.
-    Alive { term: u64 },
+    /// The lease lives. The term of the leader that the answering member believed in, where that is known.
+    Alive { term: Option<u64> },
     /// There is no such lease, or no longer.
     Gone,
 }
@@ -71,17 +81,37 @@ impl Session {
         self.state().lease
     }
 
+    /// Whether the present lease's key has been seen in the line: it is then not to be created again.
+    pub(super) fn has_place(&self) -> bool {
+        self.state().has_place
+    }
+
+    /// The key of `lease` is in the line.
+    pub(super) fn found_place(&self, lease: i64) {
+        let mut state = self.state();
+        state.has_place = state.lease.is_some_and(|granted| granted.lease == lease);
+    }
+
+    /// Checks a beat against the `term` of a read in the same call. Heartbeats do not go through etcd's log: a leader
+    /// that was replaced without its knowledge confirms one just the same. A read cannot be had from such a leader, and
+    /// shows by its term whether there was a change.
+    pub(super) fn agree(&self, beat: Beat, term: u64) -> Result<(), Failure> {
+        self.state().term = Some(term);
+        match beat {
+            Beat::Alive { term: Some(then) } if then != term => Err(Failure::Undecided("etcd changed its own leader during the call")),
+            Beat::Alive { .. } | Beat::Gone => Ok(()),
+        }
+    }
+
     /// Asks for a lease of `ttl`, rounded up to the whole seconds that etcd counts in.
     pub(super) async fn grant(&self, connection: &Connection, ttl: Duration) -> Result<Granted, Failure> {
         let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let asked = i64::try_from(whole).unwrap_or(i64::MAX);
         let answer = connection.client.lease_client().grant(asked, Some(LeaseGrantOptions::new().with_id(draw()))).await?;
-        let ttl = match u64::try_from(answer.ttl()) {
-            Ok(seconds @ 1..) => Duration::from_secs(seconds),
-            Ok(0) | Err(_) => return Err(Failure::Undecided("etcd granted a lease of no time")),
-        };
+        let ttl = granted_time(answer.ttl()).ok_or(Failure::Undecided("etcd granted a lease of no time"))?;
         let granted = Granted { lease: answer.id(), ttl };
-        self.state().lease = Some(granted);
+        let mut state = self.state();
+        (state.lease, state.has_place) = (Some(granted), false);
         Ok(granted)
     }
 
@@ -95,17 +125,18 @@ impl Session {
                 return Ok(beat);
             }
         }
-        let (keeper, answers) = match connection.client.lease_client().keep_alive(lease).await {
-            Ok(opened) => opened,
-            // With its first answer, the client reports so that there is no such lease.
-            Err(etcd_client::Error::LeaseKeepAliveError(_)) => return Ok(Beat::Gone),
-            Err(error) => return Err(error.into()),
-        };
-        // The client keeps that answer to itself, and with it the term.
-        let mut stream = Stream { lease, serial: connection.serial, keeper, answers };
-        let beat = stream.beat().await?;
-        self.keep(stream, beat);
-        Ok(beat)
+        // The client keeps the first answer to itself, and with it the term: what was last read stands in for it.
+        let term = self.state().term;
+        match connection.client.lease_client().keep_alive(lease).await {
+            Ok((keeper, answers)) => {
+                let beat = Beat::Alive { term };
+                self.keep(Stream { lease, serial: connection.serial, keeper, answers }, beat);
+                Ok(beat)
+            }
+            // In that answer the client has seen that there is no such lease.
+            Err(etcd_client::Error::LeaseKeepAliveError(_)) => Ok(Beat::Gone),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The lease is known to have ended by itself.
@@ -161,7 +192,7 @@ impl Stream {
             return Ok(Beat::Gone);
         }
         let header = answer.header().ok_or(Failure::Undecided("the answer has no term"))?;
-        Ok(Beat::Alive { term: header.raft_term() })
+        Ok(Beat::Alive { term: Some(header.raft_term()) })
     }
 }
 
@@ -177,5 +208,16 @@ mod tests {
             assert!(format!("{lease:x}").starts_with("6277"), "{lease:x}");
         }
         assert!(!is_of_a_node(0x7d7b_a228_272f_0307));
+    }
+
+    #[test]
+    fn a_beat_confirmed_by_a_replaced_leader_confirms_nothing() {
+        let session = Session::default();
+        let beat = |term| Beat::Alive { term };
+        assert!(session.agree(beat(Some(7)), 7).is_ok());
+        assert!(matches!(session.agree(beat(Some(7)), 8), Err(Failure::Undecided(_))));
+        // A stream's first beat stands under the term that was read before it.
+        assert_eq!(session.state().term, Some(8));
+        assert!(session.agree(beat(None), 8).is_ok());
     }
 }

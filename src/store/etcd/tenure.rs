@@ -8,7 +8,7 @@ use etcd_client::GetResponse;
 use super::endpoints::Connection;
 use super::failure::Failure;
 use super::session::{Beat, Granted};
-use super::{Queue, Shared};
+use super::{Queue, Shared, epoch};
 use crate::store::{Epoch, Lease, Renewal, StoreError};
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Tenure {
 #[async_trait]
 impl Lease for Tenure {
     fn epoch(&self) -> Epoch {
-        Epoch(u64::try_from(self.created).unwrap_or(0))
+        epoch(self.created)
     }
 
     fn ttl(&self) -> Duration {
@@ -72,7 +72,7 @@ impl Shared {
             (_, Ok(answer)) if !unchanged(&answer) => Ok(Renewal::Lost),
             (Ok(beat), Ok(answer)) => {
                 let header = answer.header().ok_or(Failure::Undecided("the answer has no term"))?;
-                Self::agree(beat, header.raft_term())?;
+                self.session.agree(beat, header.raft_term())?;
                 Ok(Renewal::Held)
             }
             (Err(failure), _) | (_, Err(failure)) => Err(failure),

@@ -55,12 +55,12 @@ impl Shared {
 
     async fn until_nobody_lingers(&self) -> Result<(), StoreError> {
         loop {
-            let lingering = lock(&self.rivals).lingering();
-            if lingering.is_empty() {
+            let missing = lock(&self.rivals).missing();
+            if missing.is_empty() {
                 return Ok(());
             }
             tokio::time::sleep(LINGER_POLL).await;
-            let leases = &lingering;
+            let leases = &missing;
             self.endpoints.call(OPERATION, |connection| async move { self.judge(&connection, leases).await }).await?;
         }
     }
