@@ -155,7 +155,7 @@ async fn the_set_up_with_three_hosts_and_etcd_works_as_written() {
             assert!(line.contains(&leader), "{command}: {line}");
         } else {
             let text = succeeds(command).await;
-            assert!(text.contains("\"who\":\"app\"") || text.contains(&leader), "{command}: {text}");
+            assert!(text.contains("bellwether-epoch") || text.contains(&leader), "{command}: {text}");
         }
     }
     let keys = succeeds(&translated(&example("sh run=etcdctl").text, &here)).await;
