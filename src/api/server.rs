@@ -36,8 +36,9 @@ pub(super) const BUFFER: usize = 128 * 1024;
 /// How long a client that was answered early may go on sending before its connection is reset under it.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// After how many sweeps without a request a connection counts as one that is not in use: half a second at least.
-const UNUSED_SWEEPS: u32 = 2;
+/// After how many sweeps without a new request a connection counts as one that is not in use: a second at least, and so
+/// longer than another node would wait before it gives the connection a request that may be sent only once.
+const UNUSED_SWEEPS: u32 = 3;
 
 /// One client connection, for the requests that come over it.
 pub(super) struct Session {

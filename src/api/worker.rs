@@ -10,9 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use hyper::server::conn::http1;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
@@ -172,13 +171,11 @@ async fn work(core: Rc<Core>, listeners: Vec<Listener>, mut stage: watch::Receiv
 }
 
 /// A listener of either kind.
-trait Accept {
+trait Accept: Sized {
     async fn accept(&self) -> io::Result<(Socket, Option<IpAddr>)>;
 
-    /// A connection that waits in the backlog, if there is one.
-    fn accept_now(&self) -> Option<(Socket, Option<IpAddr>)> {
-        self.accept().now_or_never()?.ok()
-    }
+    /// Takes what waits in the backlog. Asks the system itself, which knows of connections before the runtime does.
+    fn into_backlog(self) -> io::Result<impl Iterator<Item = (Socket, Option<IpAddr>)>>;
 }
 
 impl Accept for TcpListener {
@@ -186,12 +183,41 @@ impl Accept for TcpListener {
         let (stream, peer) = Self::accept(self).await?;
         Ok((Socket::Tcp(stream), Some(peer.ip())))
     }
+
+    fn into_backlog(self) -> io::Result<impl Iterator<Item = (Socket, Option<IpAddr>)>> {
+        let listener = self.into_std()?;
+        Ok(std::iter::from_fn(move || {
+            let (stream, peer) = accept_now(|| listener.accept())?;
+            stream.set_nonblocking(true).ok()?;
+            Some((Socket::Tcp(TcpStream::from_std(stream).ok()?), Some(peer.ip())))
+        }))
+    }
 }
 
 impl Accept for UnixListener {
     async fn accept(&self) -> io::Result<(Socket, Option<IpAddr>)> {
         let (stream, _peer) = Self::accept(self).await?;
         Ok((Socket::Unix(stream), None))
+    }
+
+    fn into_backlog(self) -> io::Result<impl Iterator<Item = (Socket, Option<IpAddr>)>> {
+        let listener = self.into_std()?;
+        Ok(std::iter::from_fn(move || {
+            let (stream, _peer) = accept_now(|| listener.accept())?;
+            stream.set_nonblocking(true).ok()?;
+            Some((Socket::Unix(UnixStream::from_std(stream).ok()?), None))
+        }))
+    }
+}
+
+/// The next connection of a listener that does not block, if there is one.
+fn accept_now<T>(accept: impl Fn() -> io::Result<T>) -> Option<T> {
+    loop {
+        match accept() {
+            Ok(accepted) => return Some(accepted),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(_) => return None,
+        }
     }
 }
 
@@ -212,8 +238,9 @@ async fn accept(listener: impl Accept, core: Rc<Core>, connections: TaskTracker,
             },
         }
     }
-    while let Some(accepted) = listener.accept_now() {
-        serve(accepted);
+    match listener.into_backlog() {
+        Ok(backlog) => backlog.for_each(serve),
+        Err(error) => warn!(%error, "connections that waited to be accepted are reset"),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A small HTTP client with kept-alive connections to one address, for the demo's load and its look at `/info`.
 //!
 //! It does what a careful client does and no more: a connection that turns out to be closed is replaced, as long as
-//! nothing of the request was sent on it.
+//! nothing of the request was sent on it, and one that has been idle for long is not used again, because its node may be
+//! closing it at that moment.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -13,9 +14,11 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
+/// How long an idle connection is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(250);
 /// How long a connection to this machine may take to be opened.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -34,7 +37,7 @@ pub(super) enum Broken {
 pub(super) struct Client {
     address: SocketAddr,
     host: HeaderValue,
-    idle: Mutex<Vec<Sender>>,
+    idle: Mutex<Vec<(Sender, Instant)>>,
     connections: TaskTracker,
 }
 
@@ -76,11 +79,12 @@ impl Client {
 
     fn idle(&self) -> Option<Sender> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        std::iter::from_fn(|| idle.pop()).find(|sender| !sender.is_closed())
+        idle.retain(|(sender, since)| since.elapsed() < IDLE_TIMEOUT && !sender.is_closed());
+        idle.pop().map(|(sender, _)| sender)
     }
 
     fn keep(&self, sender: Sender) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((sender, Instant::now()));
     }
 
     async fn connect(&self) -> Result<Sender, Box<dyn std::error::Error + Send + Sync>> {

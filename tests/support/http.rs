@@ -14,6 +14,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 /// What a client may send.
@@ -21,6 +22,9 @@ pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
 
 /// How long a test's request may take, unless it says otherwise. Longer than any hold in these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long an idle connection is kept: one that a careful client uses again is not about to be closed.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +76,7 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) struct Client {
     address: SocketAddr,
-    idle: Mutex<Vec<SendRequest<Body>>>,
+    idle: Mutex<Vec<(SendRequest<Body>, Instant)>>,
     connections: TaskTracker,
 }
 
@@ -100,7 +104,7 @@ impl Client {
         let (response, sender) = self.head(request).await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(|_| Broken::Cut)?;
-        self.idle.lock().expect("no panic under this lock").push(sender);
+        self.idle.lock().expect("no panic under this lock").push((sender, Instant::now()));
         let trailers = body.trailers().cloned();
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes(), trailers })
     }
@@ -123,7 +127,8 @@ impl Client {
 
     fn take_idle(&self) -> Option<SendRequest<Body>> {
         let mut idle = self.idle.lock().expect("no panic under this lock");
-        std::iter::from_fn(|| idle.pop()).find(|sender| !sender.is_closed())
+        idle.retain(|(sender, since)| since.elapsed() < IDLE_TIMEOUT && !sender.is_closed());
+        idle.pop().map(|(sender, _)| sender)
     }
 
     async fn connect(&self) -> Result<SendRequest<Body>, Broken> {
