@@ -103,7 +103,8 @@ async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
     for path in ["/_ping", "/info", "/_bellwether/status", "/_bellwether/metrics", "/_bellwether/live"] {
         assert_eq!(get(node.address(), path).await.status, 200, "{path}");
     }
-    assert!(asked.elapsed() < Duration::from_millis(500), "five local routes took {:?}", asked.elapsed());
+    // Far below any wait for the store; the rest is room for a busy machine.
+    assert!(asked.elapsed() < Duration::from_secs(2), "five local routes took {:?}", asked.elapsed());
     assert_eq!(get(node.address(), "/_bellwether/primary").await.status, 503);
 }
 
