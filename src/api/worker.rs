@@ -108,8 +108,10 @@ impl Core {
     }
 
     fn close(&self) {
-        self.closing.set(true);
-        self.turn.notify_waiters();
+        // Once: connections tell one turn from the next by what has changed with it.
+        if !self.closing.replace(true) {
+            self.turn.notify_waiters();
+        }
     }
 
     fn next_sweep(&self) {

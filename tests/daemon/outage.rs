@@ -10,6 +10,7 @@ use crate::support::daemon::Daemon;
 use crate::support::http::get;
 use crate::support::load::{Load, Outcome};
 use crate::support::store::{Kind, Store};
+use crate::support::wait_for;
 
 const TTL: Duration = Duration::from_secs(2);
 /// How long a candidate may wait before it tries a store again, and how long a busy machine may take on top.
@@ -90,8 +91,12 @@ async fn outage(kind: Kind, memory: Memory) {
 
 /// A node whose store is silent says so, names nobody, and still answers at once.
 async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
-    let info = node.becomes("electing", limit + Duration::from_secs(2)).await;
-    assert_eq!((info.primary.as_str(), info.epoch), ("", 0), "{}", info.all);
+    let awaited = format!("{} to know of no primary", node.name());
+    wait_for(&awaited, limit + Duration::from_secs(2), async || match node.info().await {
+        info if info.primary.is_empty() && info.epoch == 0 && info.role != "primary" => Ok(()),
+        info => Err(info),
+    })
+    .await;
     let asked = Instant::now();
     for path in ["/_ping", "/info", "/_bellwether/status", "/_bellwether/metrics", "/_bellwether/live"] {
         assert_eq!(get(node.address(), path).await.status, 200, "{path}");
