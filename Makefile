@@ -35,8 +35,8 @@ fix: ## format, and let clippy mend what it can
 	$(CARGO) fmt --all
 	$(CARGO) clippy --fix --allow-dirty --allow-staged --all-targets --all-features
 
-bench: ## CPU per request through two hops, beside HAProxy and nginx where they are installed
-	$(CARGO) bench
+bench: prepare-build ## CPU per request through two hops, beside HAProxy and nginx where they are installed
+	$(CARGO) bench --bench two_hops -- $(BENCH)
 
 prepare:
 	@scripts/prepare.sh test

@@ -22,6 +22,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// up to here.
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 
+/// How often a request that waits for a leader in trouble looks whether that is still the leader.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Why a request waits.
 #[derive(Debug)]
 pub(super) enum Cause {
@@ -114,10 +117,20 @@ pub(super) async fn wait(exchange: &mut Exchange, seen: &Role, cause: &Cause) ->
 }
 
 async fn worth_a_try(exchange: &Exchange, seen: &Role, cause: &Cause) {
-    let roles = &exchange.session.core.shared.roles;
-    if matches!(cause, Cause::Trouble(_)) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << exchange.troubles.min(8)).min(LAST_PAUSE);
-        timeout(pause, roles.changed(seen)).await.ok();
+    let core = &exchange.session.core;
+    let roles = &core.shared.roles;
+    match (cause, core.links.troubled()) {
+        (Cause::NoPrimary, _) => {}
+        (Cause::Trouble(_), Some(link)) => tokio::select! {
+            _ = roles.changed(seen) => {}
+            () = link.recovers() => {}
+            // The link may have been given up meanwhile, and another one made.
+            () = sleep(LOOK_AGAIN) => {}
+        },
+        (Cause::Trouble(_), None) => {
+            let pause = FIRST_PAUSE.saturating_mul(1 << exchange.troubles.min(8)).min(LAST_PAUSE);
+            timeout(pause, roles.changed(seen)).await.ok();
+        }
     }
     roles.wait_until(|role| matches!(role, Role::Primary { .. } | Role::Replica(_))).await;
 }

@@ -14,7 +14,8 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize;
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use crate::api::Limits;
@@ -22,12 +23,17 @@ use crate::api::feed::RequestBody;
 use crate::api::headers::{Hop, REFUSED};
 use crate::api::pool::{Greeting, Lease, Pool, Sending, Sent, Unsent};
 use crate::api::worker::Core;
+use crate::backoff::Backoff;
 use crate::cluster::Upstream;
 use crate::node::BootId;
 use crate::store::Leader;
 
 /// How long requests that run at a leader may go on after another one was elected, unless half a TTL is less.
 const GRACE: Duration = Duration::from_secs(2);
+/// How soon a leader that took no request is asked whether it serves; the pause doubles from here
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// up to here.
+const LAST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest self-description of a node that is read.
 const INTRODUCTION: usize = 16 * 1024;
 
@@ -54,6 +60,11 @@ impl Links {
         let link = self.returning(leader).unwrap_or_else(|| Rc::new(Link::new(leader.clone(), self.boot, self.limits)));
         *self.current.borrow_mut() = Some(Rc::clone(&link));
         link
+    }
+
+    /// The link to the present leader, if it is in trouble.
+    pub(super) fn troubled(&self) -> Option<Rc<Link>> {
+        self.current.borrow().as_ref().filter(|link| link.trouble.borrow().is_some()).cloned()
     }
 
     /// A leader that was out of sight for a moment, in the same tenure.
@@ -114,6 +125,10 @@ pub(super) struct Link {
     silent_since: Cell<Option<Instant>>,
     /// Whether it is being asked if it is still there.
     asking: Cell<bool>,
+    /// Why it takes no requests, as long as it does not.
+    trouble: RefCell<Option<String>>,
+    /// Notified when it takes requests again.
+    recovered: Notify,
 }
 
 /// How a request fared at the leader.
@@ -144,13 +159,52 @@ impl Link {
             heard: Cell::new(false),
             silent_since: Cell::new(None),
             asking: Cell::new(false),
+            trouble: RefCell::default(),
+            recovered: Notify::new(),
+        }
+    }
+
+    /// Why the leader takes no requests, until it says that it serves.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
+    }
+
+    /// Notes that the leader takes no requests, and why. From then on it is asked now and then whether it serves, once
+    /// for all that wait: a full hold must not become a storm of requests that are refused.
+    pub(super) fn has_trouble(self: &Rc<Self>, why: String, core: &Rc<Core>) {
+        if self.trouble.replace(Some(why)).is_some() {
+            return;
+        }
+        let (link, core) = (Rc::clone(self), Rc::clone(core));
+        self.pool.spawn(async move {
+            let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+            while !link.pool.is_retired() {
+                sleep(backoff.next_pause()).await;
+                if link.pool.visit(async |leader: &mut Greeting<'_>| link.ask_to_serve(leader, &core).await).await.is_ok() {
+                    break;
+                }
+            }
+            link.trouble.take();
+            link.recovered.notify_waiters();
+        });
+    }
+
+    /// Returns when a leader in trouble serves again.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub(super) async fn recovers(&self) {
+        let mut recovered = std::pin::pin!(self.recovered.notified());
+        recovered.as_mut().enable();
+        if self.trouble.borrow().is_some() {
+            recovered.await;
         }
     }
 
     /// Sends a request and waits for the head of its answer, for as long as that takes.
     pub(super) async fn exchange(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
         let follows = || core.shared.roles.current().leader() == Some(&self.leader);
-        let greet = async |leader: &mut Greeting<'_>| if self.known.get() { Ok(()) } else { self.meet(leader, core).await };
+        let greet = async |leader: &mut Greeting<'_>| if self.known.get() { Ok(()) } else { self.meet(leader, core).await.map(drop) };
         let _waiting = Waiting::new(&self.waiting);
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
@@ -174,8 +228,16 @@ impl Link {
         }
     }
 
+    /// Asks a leader who it is, and fails unless it serves.
+    async fn ask_to_serve(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<()> {
+        match self.meet(leader, core).await? {
+            Introduction { role, epoch, .. } if role == "primary" && epoch >= self.leader.epoch.0 => Ok(()),
+            Introduction { role, .. } => Err(io::Error::other(format!("it is {role}"))),
+        }
+    }
+
     /// Asks a leader who it is.
-    async fn meet(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<()> {
+    async fn meet(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<Introduction> {
         let service = &core.shared.service;
         let mut question = Request::new(RequestBody::Empty);
         *question.method_mut() = Method::GET;
@@ -183,16 +245,16 @@ impl Link {
         question.headers_mut().insert(HOST, self.host.clone());
         let answer = leader.ask(question).await.map_err(io::Error::other)?;
         let introduction = Limited::new(answer.into_body(), INTRODUCTION).collect().await.map_err(io::Error::other)?.to_bytes();
-        match serde_json::from_slice::<Introduction>(&introduction) {
+        let somebody = match serde_json::from_slice::<Introduction>(&introduction) {
             Ok(somebody) if somebody.service == *service && somebody.id == core.boot.to_string() => {
                 return Err(io::Error::other(Stranger::Ourselves));
             }
-            Ok(somebody) if somebody.service == *service => {}
+            Ok(somebody) if somebody.service == *service => somebody,
             Ok(_) | Err(_) => return Err(io::Error::other(Stranger::Other(service.clone()))),
-        }
+        };
         leader.settle().await.map_err(io::Error::other)?;
         self.known.set(true);
-        Ok(())
+        Ok(somebody)
     }
 
     /// Whether the leader is lost: requests wait, nothing has come back for two TTLs, and it does not say who it is
@@ -208,7 +270,7 @@ impl Link {
         if since.elapsed() > ttl && !self.asking.replace(true) {
             let (link, core) = (Rc::clone(self), Rc::clone(core));
             self.pool.spawn(async move {
-                let there = link.pool.visit(async |leader: &mut Greeting<'_>| link.meet(leader, &core).await).await;
+                let there = link.pool.visit(async |leader: &mut Greeting<'_>| link.meet(leader, &core).await.map(drop)).await;
                 link.asking.set(false);
                 if there.is_ok() {
                     link.heard.set(true);
@@ -240,6 +302,10 @@ impl Drop for Waiting<'_> {
 struct Introduction {
     service: String,
     id: String,
+    #[serde(default)]
+    role: String,
+    #[serde(default)]
+    epoch: u64,
 }
 
 /// Who answers at a leader's address instead of the leader.

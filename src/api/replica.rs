@@ -18,6 +18,9 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
         return again(exchange, format!("the leader's record points at this node, {}, which is not the primary", leader.address));
     }
     let link = core.links.to(leader);
+    if let Some(trouble) = link.trouble() {
+        return again(exchange, trouble);
+    }
     if exchange.troubles > 0 {
         exchange.head.headers.remove(EPOCH);
     }
@@ -30,6 +33,7 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
         Exchanged::Answered(answer, lease) => exchange.answer(answer, lease, Origin::Leader, |_| {}).await,
         Exchanged::Refused(reason) => {
             let message = format!("{} refused the request: {reason}", leader.address);
+            link.has_trouble(message.clone(), &core);
             if exchange.is_whole() {
                 return again(exchange, message);
             }
@@ -39,7 +43,9 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
         Exchanged::Unreached(request, error) => {
             debug!(%error, leader = %leader.address, "the leader was not reached");
             exchange.put_back(request);
-            again(exchange, format!("the leader {} cannot be reached: {error}", leader.address))
+            let message = format!("the leader {} cannot be reached: {error}", leader.address);
+            link.has_trouble(message.clone(), &core);
+            again(exchange, message)
         }
         Exchanged::Stranger(request, stranger) => {
             exchange.put_back(request);

@@ -160,7 +160,7 @@ where
 {
     let core = &session.core;
     let mut turn = pin!(core.turn.notified());
-    let (mut told, mut registered) = (false, None);
+    let (mut told, mut registered) = (false, false);
     poll_fn(|cx| {
         let mut served = Pin::new(&mut *connection).poll(cx);
         if served.is_pending() && !told && session.is_to_end() {
@@ -168,13 +168,12 @@ where
             connection.end_when_idle();
             served = Pin::new(&mut *connection).poll(cx);
         }
-        // A task's waker stays the same, so one registration lasts for a sweep, and costs later polls nothing.
-        let now = Some((core.is_closing(), core.sweep()));
-        if served.is_pending() && registered != now {
-            registered = now;
-            turn.set(core.turn.notified());
-            if turn.as_mut().poll(cx).is_ready() {
-                cx.waker().wake_by_ref();
+        // A task's waker stays the same, so that one registration lasts until the node closes, and costs later polls
+        // nothing; from then on each turn is waited for anew.
+        if served.is_pending() && (!registered || core.is_closing()) {
+            registered = true;
+            while turn.as_mut().poll(cx).is_ready() {
+                turn.set(core.turn.notified());
             }
         }
         served

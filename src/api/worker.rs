@@ -113,7 +113,6 @@ impl Core {
     }
 
     fn close(&self) {
-        // Once: connections tell one turn from the next by what has changed with it.
         if !self.is_closing() {
             self.closing_since.set(Some(self.sweep()));
             self.turn.notify_waiters();

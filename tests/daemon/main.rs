@@ -8,6 +8,7 @@ mod support;
 
 mod crash;
 mod demo;
+mod docs;
 mod expect;
 mod forward;
 mod headers;

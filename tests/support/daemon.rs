@@ -63,6 +63,13 @@ impl Manage {
         self.with(["--upstream", &format!("http://{app}")])
     }
 
+    /// Takes orders at `admin` instead of at a port.
+    pub(crate) fn administered_at(mut self, admin: &str) -> Self {
+        let place = self.arguments.iter().position(|argument| argument == "--admin").expect("every node has one") + 1;
+        admin.clone_into(&mut self.arguments[place]);
+        self
+    }
+
     /// Takes more arguments.
     pub(crate) fn with<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         self.arguments.extend(arguments.into_iter().map(str::to_owned));

@@ -231,6 +231,11 @@ impl Pool {
         self.idle.borrow_mut().clear();
     }
 
+    /// Whether it opens no more connections.
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.get()
+    }
+
     /// Takes a retirement back.
     pub(super) fn revive(&self) {
         self.retired.set(false);

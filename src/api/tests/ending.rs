@@ -184,3 +184,48 @@ async fn at_the_end_of_its_time_a_node_answers_who_waits_and_cuts_what_runs() {
     assert_eq!((totals.running, totals.held, totals.connections), (0, 0, 0));
     assert_eq!((outcome(&totals, "failed_cut"), outcome(&totals, "failed_no_primary")), (1, 1));
 }
+
+#[tokio::test]
+async fn a_replica_that_closes_finishes_what_it_forwards() {
+    // B124.
+    let go = Go::new();
+    let app = {
+        let go = go.clone();
+        TestApp::scripted(move |mut raw, seen| {
+            let go = go.clone();
+            async move {
+                while let Some(request) = raw.request().await {
+                    seen.requests.lock().unwrap().push(request);
+                    go.wait().await;
+                    raw.say(ok("at last")).await;
+                }
+            }
+        })
+        .await
+    };
+    let (_primary, replica) = chain(&app);
+    let mut idle = replica.client().await;
+    assert_eq!(idle.get("/_ping").await.text(), "OK");
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = replica.client().await;
+        client.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+        clients.push(client);
+    }
+    until("all are at the app", || app.seen.requests().len() == 20).await;
+    close_soon(&replica).await;
+    let closing = replica.plane.close(Duration::from_secs(60));
+    let mut closing = std::pin::pin!(closing);
+    // Longer than connections that are not in use are kept.
+    assert!(timeout(Duration::from_millis(1_700), closing.as_mut()).await.is_err(), "twenty requests run");
+    assert!(idle.is_closed().await);
+    for _ in 0..20 {
+        go.on();
+    }
+    for client in &mut clients {
+        let answer = client.answer().await;
+        assert_eq!((answer.text(), answer.field("connection")), ("at last", Some("close")));
+        assert!(client.is_closed().await);
+    }
+    timeout(SOON, closing).await.expect("nothing is left");
+}

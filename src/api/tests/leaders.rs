@@ -216,3 +216,24 @@ async fn a_leader_that_refuses_connections_is_waited_for() {
     primary.lead(1);
     assert_eq!(client.answer().await.text(), "hello");
 }
+
+#[tokio::test]
+async fn a_full_hold_asks_a_leader_in_trouble_once_for_all() {
+    let app = TestApp::hello().await;
+    let (primary, replica) = chain(&app);
+    primary.elect();
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        let mut client = replica.client().await;
+        client.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+        clients.push(client);
+    }
+    replica.until("all of them wait", |totals| totals.held == 50).await;
+    let refused = outcome(&primary.totals(), "failed_superseded");
+    primary.until("it is asked whether it serves", |totals| outcome(totals, "local") > 8).await;
+    assert_eq!(outcome(&primary.totals(), "failed_superseded"), refused, "nobody knocks meanwhile");
+    primary.lead(1);
+    for client in &mut clients {
+        assert_eq!(client.answer().await.text(), "hello");
+    }
+}

@@ -20,7 +20,7 @@ use crate::api::{Config, Ledger, Limits, Listen, LocalApi, Plane, Right, Shared,
 use crate::clock;
 use crate::cluster::Upstream;
 use crate::node::{BootId, Node};
-use crate::replication::{Role, RolePublisher};
+use crate::replication::{Role, RolePublisher, RoleWatch};
 use crate::store::{Epoch, Leader};
 
 /// Longer than anything in these tests takes, shorter than anybody's patience.
@@ -65,7 +65,7 @@ impl TestNode {
         let address = address.unwrap();
         let node = Node::new(address.to_string().parse().unwrap());
         let (roles, watch) = RolePublisher::new();
-        let local = Arc::new(Introduction { service: service.to_owned(), id: node.boot });
+        let local = Arc::new(Introduction { service: service.to_owned(), id: node.boot, roles: watch.clone() });
         let shared = Shared { node: Some(node.clone()), service: service.to_owned(), roles: watch, local };
         let plane = bound.serve(shared).unwrap();
         Self { plane, address, node, roles }
@@ -144,6 +144,7 @@ pub(in crate::api) fn chain(app: &TestApp) -> (TestNode, TestNode) {
 struct Introduction {
     service: String,
     id: BootId,
+    roles: RoleWatch,
 }
 
 #[async_trait]
@@ -155,7 +156,12 @@ impl LocalApi for Introduction {
     async fn answer(&self, request: &Parts, _right: Right) -> Response<Bytes> {
         match request.uri.path() {
             "/_ping" => Response::new(Bytes::from_static(b"OK")),
-            _ => Response::new(serde_json::json!({ "service": self.service, "id": self.id.to_string() }).to_string().into()),
+            _ => {
+                let role = self.roles.current();
+                let (name, epoch) = (role.name(), role.tenure().map_or(0, |epoch| epoch.0));
+                let json = serde_json::json!({ "service": self.service, "id": self.id.to_string(), "role": name, "epoch": epoch });
+                Response::new(json.to_string().into())
+            }
         }
     }
 }

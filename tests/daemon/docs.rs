@@ -1,0 +1,222 @@
+//! Every example in the documents is run: shell commands against real nodes, files by the code that reads them.
+//!
+//! A block of shell commands names the test that runs it in its first line (`sh run=NAME`). Addresses and paths of the
+//! documents are replaced by those of the test; everything else is run as it is written.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::support::app::App;
+use crate::support::daemon::Manage;
+use crate::support::etcd::Etcd;
+use crate::support::http::{self, get, request};
+use crate::support::ledger::Ledger;
+use crate::support::{port, wait_for, within};
+
+/// How long one example may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+/// The tests of this file that run shell examples, by the names that the documents use.
+const RUN: [&str; 6] = ["make", "etcd-node", "etcd-client", "etcdctl", "sqlite", "resign"];
+
+#[derive(Debug)]
+struct Example {
+    file: PathBuf,
+    kind: String,
+    text: String,
+}
+
+/// All blocks between fences in the documents.
+fn examples() -> Vec<Example> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files =
+        ["", "docs", "docs/decisions"].into_iter().flat_map(|folder| std::fs::read_dir(root.join(folder)).expect("a folder of documents"));
+    let files = files.map(|entry| entry.expect("a document").path()).filter(|path| path.extension().is_some_and(|it| it == "md"));
+    let mut examples = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("read a document");
+        let mut open: Option<Example> = None;
+        for line in text.lines() {
+            match (line.strip_prefix("```"), &mut open) {
+                (Some(kind), None) => open = Some(Example { file: file.clone(), kind: kind.trim().to_owned(), text: String::new() }),
+                (Some(_), Some(_)) => examples.extend(open.take()),
+                (None, Some(example)) => example.text.extend([line, "\n"]),
+                (None, None) => {}
+            }
+        }
+    }
+    assert!(examples.len() > 10, "the documents have examples");
+    examples
+}
+
+/// The example of this kind that is the only one.
+fn example(kind: &str) -> Example {
+    let mut found: Vec<_> = examples().into_iter().filter(|example| example.kind == kind).collect();
+    assert_eq!(found.len(), 1, "one `{kind}`: {found:?}");
+    found.remove(0)
+}
+
+/// The text with the documents' addresses and paths replaced, in this order.
+fn translated(text: &str, here: &[(&str, String)]) -> String {
+    here.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// A shell that runs `command`, with the binary under test on its path.
+fn shell(command: &str) -> Command {
+    let folder = Path::new(env!("CARGO_BIN_EXE_bellwether")).parent().expect("a folder of binaries");
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a path"));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).env("PATH", path).stdin(Stdio::null()).kill_on_drop(true);
+    shell
+}
+
+async fn output(command: &str) -> Output {
+    within(command, LIMIT, shell(command).output()).await.expect("run a shell")
+}
+
+async fn succeeds(command: &str) -> String {
+    let output = output(command).await;
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Starts a node by a documented command.
+fn node(command: &str) -> Child {
+    shell(&format!("exec {command}")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start a node")
+}
+
+#[test]
+fn every_example_is_of_a_kind_that_is_run() {
+    for Example { file, kind, text } in examples() {
+        let known = match kind.split_once(" run=") {
+            Some(("sh", name)) => RUN.contains(&name),
+            Some(_) => false,
+            // What is not marked is a picture, or names targets of the Makefile.
+            None => {
+                ["toml", "json", "ini"].contains(&kind.as_str())
+                    || (kind.is_empty() && (text.contains(['│', '▼', '►', '▶']) || text.contains("make ")))
+            }
+        };
+        assert!(known, "{}: nothing runs this `{kind}` example:\n{text}", file.display());
+    }
+}
+
+#[test]
+fn every_make_target_of_the_documents_exists() {
+    let makefile = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile")).expect("a Makefile");
+    let examples = examples();
+    let lines =
+        examples.iter().filter(|example| example.kind.is_empty() || example.kind == "sh run=make").flat_map(|example| example.text.lines());
+    let targets: Vec<_> = lines.filter_map(|line| line.strip_prefix("make ")?.split_whitespace().next()).collect();
+    assert!(targets.contains(&"demo") && targets.contains(&"test"), "{targets:?}");
+    for target in targets {
+        assert!(makefile.contains(&format!("\n{target}:")), "no target {target}");
+    }
+}
+
+/// The README's set-up: three nodes by the documented line, and each of the commands that follow it.
+#[tokio::test]
+async fn the_set_up_with_three_hosts_and_etcd_works_as_written() {
+    let etcd = Etcd::start().await;
+    let app = App::start("app", &Ledger::default()).await;
+    let addresses = [port::free(), port::free(), port::free()];
+    let mut here = vec![
+        ("10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379", etcd.address().to_string()),
+        ("10.0.0.1:2379", etcd.address().to_string()),
+        ("http://127.0.0.1:8080", format!("http://{}", app.address())),
+    ];
+    let start = example("sh run=etcd-node").text;
+    let nodes = addresses.map(|address| {
+        let own = [("10.0.0.1:4000", address.to_string()), ("-H :4000", format!("-H {address}"))];
+        node(&translated(&translated(&start, &here), &own))
+    });
+    here.extend(["10.0.0.1:4000", "10.0.0.2:4000", "10.0.0.3:4000"].into_iter().zip(addresses.map(|address| address.to_string())));
+
+    wait_for("a primary that every node knows", LIMIT, async || {
+        let mut roles = Vec::new();
+        for address in addresses {
+            let answer = http::Client::new(address).send(request(http::Method::GET, "/_bellwether/leader", "")).await;
+            roles.push(answer.map_or(Value::Null, |answer| answer.json()["primary"].clone()));
+        }
+        if roles.iter().all(|role| role.as_str().is_some_and(|primary| !primary.is_empty())) { Ok(()) } else { Err(roles) }
+    })
+    .await;
+    let leader = get(addresses[0], "/_bellwether/leader").await.json()["primary"].as_str().expect("a primary").to_owned();
+
+    for command in translated(&example("sh run=etcd-client").text, &here).lines() {
+        if command.contains(" observe ") {
+            let mut observing = shell(&format!("exec {command}")).stdout(Stdio::piped()).spawn().expect("start an observer");
+            let mut lines = BufReader::new(observing.stdout.take().expect("its output")).lines();
+            let line = within("the first line of an observer", LIMIT, lines.next_line()).await.expect("text").expect("a line");
+            assert!(line.contains(&leader), "{command}: {line}");
+        } else {
+            let text = succeeds(command).await;
+            assert!(text.contains("bellwether-epoch") || text.contains(&leader), "{command}: {text}");
+        }
+    }
+    let keys = succeeds(&translated(&example("sh run=etcdctl").text, &here)).await;
+    assert!(addresses.iter().all(|address| keys.contains(&address.to_string())), "{keys}");
+    drop(nodes);
+}
+
+/// The configuration file, started by the line of the systemd unit.
+#[tokio::test]
+async fn the_configuration_file_and_the_unit_that_names_it_start_a_node() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let address = port::free();
+    let inside = |name: &str| folder.path().join(name).display().to_string();
+    let etcd = Etcd::start().await;
+    let here = [
+        ("127.0.0.1:4000", address.to_string()),
+        ("10.0.0.1:4000", address.to_string()),
+        ("10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379", etcd.address().to_string()),
+        ("/run/bellwether", folder.path().display().to_string()),
+        ("/etc/bellwether", folder.path().display().to_string()),
+        ("/usr/local/bin/", String::new()),
+    ];
+    std::fs::write(inside("bellwether.toml"), translated(&example("toml").text, &here)).expect("write the file");
+    std::fs::write(inside("etcd-password"), "secret\n").expect("write the password");
+
+    let unit = example("ini").text;
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
+    let _node = node(&translated(line, &here));
+    let answer = wait_for("the node of the file", LIMIT, async || {
+        http::Client::new(address).send(request(http::Method::GET, "/_bellwether/status", "")).await
+    })
+    .await;
+    assert_eq!(answer.json()["service"], "registry");
+    assert!(Path::new(&inside("admin.sock")).exists() && Path::new(&inside("app.sock")).exists());
+}
+
+/// `resign` by the admin socket, and what SQLite's own tool shows.
+#[tokio::test]
+async fn resigning_and_looking_into_the_sqlite_file_work_as_written() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let inside = |name: &str| folder.path().join(name).display().to_string();
+    let here = [("/run/bellwether", folder.path().display().to_string()), ("/var/lib/bellwether", folder.path().display().to_string())];
+    let store = format!("sqlite://{}", inside("lock.db"));
+    let manage = Manage::new("a", folder.path()).replicated(&store, Duration::from_secs(1));
+    let admin = format!("unix://{}", inside("admin.sock"));
+    let daemon = manage.administered_at(&admin).start().await;
+    let epoch = daemon.becomes("primary", LIMIT).await.epoch;
+
+    let row = succeeds(&translated(&example("sh run=sqlite").text, &here)).await;
+    assert!(row.contains("default|") && row.contains(&epoch.to_string()), "{row}");
+    let said = succeeds(&translated(&example("sh run=resign").text, &here)).await;
+    assert!(said.starts_with("resigned"), "{said}");
+}
+
+/// The error that the documents show has the keys of a real one.
+#[tokio::test]
+async fn the_json_of_an_error_is_as_shown() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let daemon = Manage::new("a", folder.path()).start().await;
+    let real = get(daemon.address(), "/nothing-behind").await.json();
+    let shown: Value = serde_json::from_str(&example("json").text).expect("JSON");
+    let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&real), keys(&shown));
+}
