@@ -52,6 +52,9 @@ async fn route(session: Rc<Session>, request: Request<Incoming>) -> Result<Respo
             return Ok(failed(&session, ticket, failure));
         }
     };
+    if terms.hop.is_some() {
+        session.comes_from_node();
+    }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
     let hidden = terms.upgrade.then(|| HiddenEnd::new(Rc::clone(&session.wire)));
     let exchange =

@@ -36,8 +36,7 @@ pub(super) const BUFFER: usize = 128 * 1024;
 /// How long a client that was answered early may go on sending before its connection is reset under it.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// After how many sweeps without a new request a connection counts as one that is not in use: a second at least, and so
-/// longer than another node would wait before it gives the connection a request that may be sent only once.
+/// After how many sweeps without a new request a connection counts as one that is not in use: a second at least.
 const UNUSED_SWEEPS: u32 = 3;
 
 /// One client connection, for the requests that come over it.
@@ -50,6 +49,7 @@ pub(super) struct Session {
     unread: Cell<bool>,
     /// The worker's sweep during which the newest request came.
     used: Cell<u32>,
+    from_node: Cell<bool>,
 }
 
 impl Session {
@@ -80,12 +80,21 @@ impl Session {
         self.used.set(self.core.sweep());
     }
 
-    /// Whether the connection has to end as soon as nothing runs on it. While the node is closing, one that is in use is
-    /// told so with its next answer; one that is not will hardly be used at this very moment. A request that meets a
-    /// closing connection may have been executed, as far as its client can know.
+    /// Notes that another node is at the other end.
+    pub(super) fn comes_from_node(&self) {
+        self.from_node.set(true);
+    }
+
+    /// Whether the connection has to end as soon as nothing runs on it.
+    ///
+    /// A request that meets a closing connection may have been executed, as far as its sender can know. So while the node
+    /// is closing, a connection in use is told so with its next answer, and only one that is not in use ends without:
+    /// it will hardly be used at this very moment. Another node, which may send on any of its connections, is given the
+    /// time to learn of the next leader and to close them by itself.
     fn is_to_end(&self) -> bool {
-        let unused = self.core.sweep().wrapping_sub(self.used.get()) >= UNUSED_SWEEPS;
-        self.core.is_closing() && unused && !self.wire.has_input()
+        let Some(closing_since) = self.core.closing_since() else { return false };
+        let unused_since = if self.from_node.get() { closing_since.max(self.used.get()) } else { self.used.get() };
+        self.core.sweep().wrapping_sub(unused_since) >= UNUSED_SWEEPS && !self.wire.has_input()
     }
 }
 
@@ -119,6 +128,7 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
         asked_upgrade: Cell::default(),
         unread: Cell::default(),
         used: Cell::new(core.sweep()),
+        from_node: Cell::default(),
     });
     let service = service_fn(|request| {
         session.note(&request);

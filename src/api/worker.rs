@@ -60,7 +60,7 @@ impl Seed {
             hold_over: CancellationToken::new(),
             turn: Notify::new(),
             sweeps: Cell::new(0),
-            closing: Cell::new(false),
+            closing_since: Cell::new(None),
             cutting: Cell::new(false),
             config,
             shared,
@@ -92,7 +92,7 @@ pub(super) struct Core {
     /// Wakes every connection when the worker begins to close, and at each sweep from then on.
     pub(super) turn: Notify,
     sweeps: Cell<u32>,
-    closing: Cell<bool>,
+    closing_since: Cell<Option<u32>>,
     cutting: Cell<bool>,
 }
 
@@ -104,12 +104,19 @@ impl Core {
 
     /// Whether clients are to connect elsewhere.
     pub(super) fn is_closing(&self) -> bool {
-        self.closing.get()
+        self.closing_since.get().is_some()
+    }
+
+    /// During which sweep that began.
+    pub(super) fn closing_since(&self) -> Option<u32> {
+        self.closing_since.get()
     }
 
     fn close(&self) {
-        self.closing.set(true);
-        self.turn.notify_waiters();
+        if !self.is_closing() {
+            self.closing_since.set(Some(self.sweep()));
+            self.turn.notify_waiters();
+        }
     }
 
     fn next_sweep(&self) {

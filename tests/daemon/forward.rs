@@ -56,9 +56,9 @@ async fn the_request_target_is_passed_on_byte_for_byte() {
 /// B75: every method, with a body and without, has the same effect through a replica as on the app itself.
 #[tokio::test]
 async fn every_method_is_passed_on_with_its_body() {
-    let app = App::start("a", &Ledger::default()).await;
+    let (direct, app) = (App::start("a", &Ledger::default()).await, App::start("a", &Ledger::default()).await);
     let pair = Pair::start(app.address()).await;
-    let clients = [app.address(), pair.primary.address(), pair.replica.address()].map(Client::new);
+    let clients = [direct.address(), pair.primary.address(), pair.replica.address()].map(Client::new);
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "FOO"] {
         for (path, body) in [("/one", ""), ("/two?x=1", "a body"), ("/three", "")] {
             let mut seen = Vec::new();

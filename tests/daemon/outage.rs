@@ -91,12 +91,13 @@ async fn outage(kind: Kind, memory: Memory) {
 
 /// A node whose store is silent says so, names nobody, and still answers at once.
 async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
-    let info = wait_for("a node to name no primary", limit + Duration::from_secs(2), async || match node.look().await {
-        Ok(info) if info.primary.is_empty() => Ok(info),
-        other => Err(other),
-    })
-    .await;
-    // A primary has stopped by its own clock. A replica goes on for as long as its leader does, which it cannot know.
+    let awaited = format!("{} to know of no primary", node.name());
+    let known = wait_for(&awaited, limit + Duration::from_secs(2), async || match node.info().await {
+        info if info.primary.is_empty() => Ok(info),
+        info => Err(info),
+    });
+    let info = known.await;
+    // A primary has stopped by its own clock. A replica follows on, for its leader may lead for all that it knows.
     assert_ne!(info.role, "primary");
     assert_eq!(info.epoch, 0, "{}", info.all);
     let asked = Instant::now();

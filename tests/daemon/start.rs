@@ -95,10 +95,9 @@ async fn two_services_share_a_store_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     for kind in [Kind::Etcd, Kind::Sqlite] {
         let store = Store::start(kind, folder.path()).await;
-        let ledger = Ledger::default();
         let (mut nodes, mut apps) = (Vec::new(), Vec::new());
         for (name, service) in [("blue", "blue"), ("green", "green")] {
-            let app = App::start(name, &ledger).await;
+            let app = App::start(name, &Ledger::default()).await;
             let manage = Manage::new(&format!("{kind:?}-{name}"), folder.path()).replicated(&store.url(), TTL);
             nodes.push(manage.upstream(app.address()).with(["--service", service]).start().await);
             apps.push(app);
