@@ -285,11 +285,7 @@ impl Lease {
 
 fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder
-        .preserve_header_case(true)
-        .max_headers(limits.answer_lines)
-        .max_header_size(limits.head_bytes)
-        .max_buf_size(limits.head_bytes.max(BUFFER));
+    builder.max_headers(limits.answer_lines).max_header_size(limits.head_bytes).max_buf_size(limits.head_bytes.max(BUFFER));
     builder
 }
 
