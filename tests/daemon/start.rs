@@ -11,6 +11,8 @@ use crate::support::quickest;
 use crate::support::raw::Origin;
 use crate::support::store::{Kind, Store};
 use futures_util::future::join_all;
+use rustix::process::Signal;
+use tokio::time::sleep;
 
 const TTL: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(10);
@@ -92,6 +94,42 @@ async fn requests_queued_before_the_first_election_are_all_served() {
     ledger.assert_in_order();
 }
 
+/// B12: a candidate with a short TTL waits for as long as the holder's record says.
+#[tokio::test]
+async fn a_longer_lease_is_honoured_by_a_candidate_with_a_shorter_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in [Kind::Etcd, Kind::Sqlite] {
+        let store = Store::start(kind, folder.path()).await;
+        let manage = |name: &str, ttl| Manage::new(&format!("{kind:?}-{name}"), folder.path()).replicated(&store.url(), ttl);
+        let holder = manage("holder", Duration::from_secs(30)).start().await;
+        let epoch = holder.becomes("primary", LIMIT).await.epoch;
+        let candidate = manage("candidate", TTL).start().await;
+        candidate.becomes("replica", LIMIT).await;
+
+        holder.signal(Signal::STOP);
+        // Two of the candidate's TTLs, and a fraction of the holder's: the scenario itself.
+        sleep(TTL * 2).await;
+        assert_ne!(candidate.info().await.role, "primary", "{kind:?}");
+        holder.signal(Signal::CONT);
+        let info = holder.becomes("primary", LIMIT).await;
+        assert_eq!(info.epoch, epoch, "{kind:?}: the tenure goes on");
+    }
+}
+
+/// B13: a record that ran out long ago delays nobody.
+#[tokio::test]
+async fn a_record_that_ran_out_long_ago_delays_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::start(Kind::Sqlite, folder.path()).await;
+    let ttl = Duration::from_secs(60);
+    let mut dead = Manage::new("dead", folder.path()).replicated(&store.url(), ttl).start().await;
+    let epoch = dead.becomes("primary", LIMIT).await.epoch;
+    dead.kill().await;
+    store.age(Duration::from_secs(3_600)).await;
+    let next = Manage::new("next", folder.path()).replicated(&store.url(), ttl).start().await;
+    assert!(next.becomes("primary", LIMIT).await.epoch > epoch);
+}
+
 /// B19: two services on one store have a primary each.
 #[tokio::test]
 async fn two_services_share_a_store_and_nothing_else() {
@@ -133,7 +171,7 @@ async fn garbage_from_the_store_ends_no_node() {
         assert!(answer.header("retry-after").parse::<u64>().is_ok(), "{:?}", answer.headers);
     }
     assert_eq!(node.info().await.role, "electing");
-    node.signal(rustix::process::Signal::TERM);
+    node.signal(Signal::TERM);
     assert!(node.ended(LIMIT).await.success());
 }
 
@@ -148,10 +186,10 @@ async fn a_replica_ends_in_time_whatever_its_store_does() {
     cluster.settled(3, LIMIT).await;
 
     let Store::Etcd(etcd) = &cluster.store else { unreachable!("this test runs on etcd") };
-    etcd.signal(rustix::process::Signal::STOP);
+    etcd.signal(Signal::STOP);
     terminate(&mut cluster, first).await;
     let Store::Etcd(etcd) = &cluster.store else { unreachable!("this test runs on etcd") };
-    etcd.signal(rustix::process::Signal::CONT);
+    etcd.signal(Signal::CONT);
     cluster.settled(2, TTL * 2 + LIMIT).await;
 
     cluster.store.fail().await;
@@ -168,7 +206,7 @@ async fn a_replica_ends_in_time_whatever_its_store_does() {
 }
 
 async fn terminate(cluster: &mut Cluster, node: usize) {
-    cluster.nodes[node].signal(rustix::process::Signal::TERM);
+    cluster.nodes[node].signal(Signal::TERM);
     let status = cluster.nodes[node].ended(LIMIT).await;
     assert!(status.success(), "{status}");
 }

@@ -180,6 +180,29 @@ async fn answers_without_a_body_keep_their_framing() {
     }
 }
 
+/// B83: what the app says before its answer never passes for the answer, whether it is passed on or not.
+#[tokio::test]
+async fn early_hints_leave_the_answer_intact() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for way in pair.ways() {
+        let mut client = Raw::connect(way).await;
+        client.send("GET / HTTP/1.1\r\nHost: service\r\n\r\n").await;
+        let mut app = origin.accept().await;
+        app.head().await;
+        let hint = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n";
+        let unknown = "HTTP/1.1 142 Whatever\r\n\r\n";
+        app.send(format!("{hint}{hint}{unknown}HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone")).await;
+        let mut head = client.head().await;
+        while head.starts_with("HTTP/1.1 103") || head.starts_with("HTTP/1.1 142") {
+            head = client.head().await;
+        }
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert_eq!(header(&head, "link"), None, "{head}");
+        assert_eq!(client.take(4).await, b"done");
+    }
+}
+
 /// B88: an app that closes its connections without a word costs no client an error.
 #[tokio::test]
 async fn an_app_that_closes_idle_connections_costs_nothing() {
