@@ -5,7 +5,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::cluster::Cluster;
-use crate::support::load::{Load, Outcome};
+use crate::support::http::Method;
+use crate::support::load::{Load, Outcome, Running};
 use crate::support::store::Kind;
 
 const TTL: Duration = Duration::from_secs(2);
@@ -13,6 +14,8 @@ const TTL: Duration = Duration::from_secs(2);
 const TAKEOVER: Duration = Duration::from_secs(5);
 /// How long the app works on a request, in milliseconds: some are always running.
 const WORK: u64 = 10;
+/// Long enough to be in the middle of it when the primary dies.
+const LONG_WORK: u64 = 400;
 
 #[tokio::test]
 async fn a_killed_primary_costs_a_short_wait_on_etcd() {
@@ -42,6 +45,7 @@ async fn killed(kind: Kind) {
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
     load.answers(150).await;
+    let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
     cluster.nodes[primary].kill().await;
     cluster.settled_after(epoch, 2, TTL + TAKEOVER).await;
@@ -50,11 +54,14 @@ async fn killed(kind: Kind) {
     cluster.settled_after(epoch, 3, TAKEOVER).await;
     load.answers(150).await;
 
-    let outcomes = load.stop().await;
+    let (mut outcomes, running) = (load.stop().await, running.outcomes().await);
     let survivors = cluster.others(primary).map(|node| cluster.nodes[node].address());
-    for outcome in outcomes.iter().filter(|outcome| survivors.contains(&outcome.through)) {
+    for outcome in outcomes.iter().chain(&running).filter(|outcome| survivors.contains(&outcome.through)) {
         outcome.assert_survived();
     }
+    let posts = running.iter().filter(|outcome| outcome.method == Method::POST && survivors.contains(&outcome.through));
+    posts.for_each(|post| assert!(post.is_maybe_executed(), "it had reached the app: {post:?}"));
+    outcomes.extend(running);
     assert!(outcomes.iter().any(Outcome::is_refused), "clients of the dead node's own port are refused");
     cluster.assert_told_the_truth(&outcomes);
     cluster.ledger.assert_in_order();
@@ -70,6 +77,7 @@ async fn frozen(kind: Kind) {
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
     load.answers(150).await;
+    let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
     cluster.nodes[primary].signal(Signal::STOP);
     // The time for which it is frozen is the scenario itself.
@@ -78,7 +86,8 @@ async fn frozen(kind: Kind) {
     cluster.settled_after(epoch, 3, TAKEOVER).await;
     load.answers(150).await;
 
-    let outcomes = load.stop().await;
+    let mut outcomes = load.stop().await;
+    outcomes.extend(running.outcomes().await);
     for outcome in &outcomes {
         // Through every node: the frozen one answers what it had accepted, by way of the new primary.
         outcome.assert_survived();
