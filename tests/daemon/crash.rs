@@ -1,11 +1,15 @@
 //! The primary dies or freezes, without giving anything back.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rustix::process::Signal;
+use tokio::task::JoinSet;
 
 use crate::support::cluster::Cluster;
-use crate::support::http::Method;
+use crate::support::http::{Client, Method, request, with};
+use crate::support::ledger::REQUEST_ID;
 use crate::support::load::{Load, Outcome, Running};
 use crate::support::store::Kind;
 
@@ -79,13 +83,24 @@ async fn frozen(kind: Kind) {
     load.answers(150).await;
     let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
+    let waiting = warm(cluster.nodes[primary].address()).await;
     cluster.nodes[primary].signal(Signal::STOP);
+    // These lie in its sockets, and are the first thing that it sees when it goes on.
+    let mut asleep = JoinSet::new();
+    asleep.spawn(join_all(waiting.into_iter().enumerate().map(|(number, client)| async move {
+        let asked = with(request(Method::POST, "/count", "an order"), REQUEST_ID, &format!("asleep-{number}"));
+        client.send(asked).await
+    })));
     // The time for which it is frozen is the scenario itself.
     tokio::time::sleep(TTL * 2).await;
     cluster.nodes[primary].signal(Signal::CONT);
     cluster.settled_after(epoch, 3, TAKEOVER).await;
     load.answers(150).await;
 
+    for answer in asleep.join_next().await.expect("the sleeping requests").expect("their end") {
+        let answer = answer.expect("an answer");
+        assert!(answer.status == 200 && answer.epoch() > Some(epoch), "{} under {:?}", answer.text(), answer.epoch());
+    }
     let mut outcomes = load.stop().await;
     outcomes.extend(running.outcomes().await);
     for outcome in &outcomes {
@@ -96,4 +111,12 @@ async fn frozen(kind: Kind) {
     cluster.ledger.assert_in_order();
     one.assert_never_two();
     cluster.balances().await;
+}
+
+/// Clients with a connection each to `node`.
+async fn warm(node: SocketAddr) -> Vec<Client> {
+    let clients = (0..100).map(|_| Client::new(node)).collect::<Vec<_>>();
+    let answers = join_all(clients.iter().map(|client| client.send(request(Method::GET, "/_ping", "")))).await;
+    answers.into_iter().for_each(|answer| assert_eq!(answer.expect("an answer").status, 200));
+    clients
 }
