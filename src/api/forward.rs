@@ -66,8 +66,6 @@ impl Exchange {
         let mut request = Request::new(body);
         *request.method_mut() = self.head.method.clone();
         *request.uri_mut() = self.head.uri.clone();
-        // The case of names is all that hyper leaves here; a second attempt does without it.
-        *request.extensions_mut() = std::mem::take(&mut self.head.extensions);
         *request.headers_mut() = if again { self.head.headers.clone() } else { std::mem::take(&mut self.head.headers) };
         if let Some(go_ahead) = self.feed.as_ref().and_then(|feed| feed.go_ahead()) {
             hyper::ext::on_informational(&mut request, move |informational| {
@@ -81,9 +79,7 @@ impl Exchange {
 
     /// Takes back a request that was not sent.
     pub(super) fn put_back(&mut self, request: Request<RequestBody>) {
-        let (head, _body) = request.into_parts();
-        self.head.headers = head.headers;
-        self.head.extensions = head.extensions;
+        self.head.headers = request.into_parts().0.headers;
     }
 
     /// Whether another attempt could send the request as it came.

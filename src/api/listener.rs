@@ -96,7 +96,7 @@ impl fmt::Display for Listen {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process, or another `--host`, has it.
-    #[error("{0} is in use: stop what listens there or choose another address with --host")]
+    #[error("{0} is in use: stop what listens there or choose another address")]
     InUse(Listen),
     /// No interface of this machine has the address.
     #[error("{0} is no address of this machine: listen on one that is, or on every interface with :PORT")]

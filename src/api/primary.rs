@@ -141,7 +141,8 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
                 exchange.maybe_sent = true;
                 let again = repeatable && exchange.is_whole() && (reused || !serves());
                 if !again {
-                    let message = format!("the app at {} broke the exchange: {}", tenure.pool.upstream(), because(&error));
+                    let app = format!("the app at {}", tenure.pool.upstream());
+                    let message = broken(&app, &error, "the tenure that it ran under has ended");
                     return Attempt::Failed(exchange, Failure::maybe_executed(Reason::UpstreamFailed, message));
                 }
                 fresh = true;
@@ -154,8 +155,16 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
     }
 }
 
+/// Who ended an exchange without an answer, and why: `peer`, or this node itself, and then because of `why_cut`.
+pub(super) fn broken(peer: &str, error: &hyper::Error, why_cut: &str) -> String {
+    if error.is_canceled() || error.is_user() {
+        return format!("the exchange with {peer} was cut off: {why_cut}");
+    }
+    format!("{peer} broke the exchange: {}", because(error))
+}
+
 /// What the library means by an error that brought no answer, in words for those who run the app.
-pub(super) fn because(error: &hyper::Error) -> String {
+fn because(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
         return "it closed the connection without an answer".to_owned();
     }

@@ -7,7 +7,7 @@ use crate::api::forward::{Attempt, Exchange};
 use crate::api::headers::{EPOCH, HOP, Origin};
 use crate::api::hold::Cause;
 use crate::api::link::{Exchanged, Stranger};
-use crate::api::primary::because;
+use crate::api::primary::broken;
 use crate::store::Leader;
 
 /// Passes a request to `leader`.
@@ -63,7 +63,7 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
         Exchanged::Lost(error) => {
             debug!(%error, leader = %leader.address, "the leader was lost in the middle of an exchange");
             exchange.maybe_sent = true;
-            let message = format!("the leader {} broke the exchange: {}", leader.address, because(&error));
+            let message = broken(&format!("the leader {}", leader.address), &error, "it has fallen silent, or another one leads");
             if exchange.terms.repeatable && exchange.is_whole() {
                 return again(exchange, message);
             }

@@ -106,7 +106,6 @@ pub(super) fn builder(limits: Limits) -> http1::Builder {
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
-        .preserve_header_case(true)
         .auto_date_header(false)
         .half_close(false)
         .max_headers(most.head_lines)

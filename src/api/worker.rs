@@ -33,6 +33,8 @@ use crate::node::BootId;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// How long a worker rests when the system gives it no connection: it is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How often it says so.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 /// How long before the end of a worker held requests get their answer.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
@@ -231,6 +233,7 @@ fn accept_now<T>(accept: impl Fn() -> io::Result<T>) -> Option<T> {
 /// Accepts until `stop`, and then empties the backlog: closing a listener resets what waits there.
 async fn accept(listener: impl Accept, core: Rc<Core>, connections: TaskTracker, stop: CancellationToken) {
     let serve = |(socket, peer)| drop(connections.spawn_local(server::serve(Rc::clone(&core), socket, peer)));
+    let mut warned: Option<Instant> = None;
     loop {
         tokio::select! {
             biased;
@@ -239,7 +242,11 @@ async fn accept(listener: impl Accept, core: Rc<Core>, connections: TaskTracker,
                 Ok(accepted) => serve(accepted),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    warn!(%error, "no connection accepted");
+                    // What fails now fails again until somebody lets go of something: said now and then, not each time.
+                    if warned.is_none_or(|before| before.elapsed() >= WARN_EVERY) {
+                        warned = Some(Instant::now());
+                        warn!(%error, "no connection accepted, trying again");
+                    }
                     sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -12,8 +12,9 @@ use crate::node::Address;
 use crate::telemetry::{LogFormat, LogLevel};
 
 const EXAMPLES: &str = "\
-Every flag can be given as an environment variable (BELLWETHER_REPLICATION_TTL=5s) or as a key of the
---config file (replication-ttl = \"5s\"). Flags override the environment, and that overrides the file.
+Every flag can be given as an environment variable (BELLWETHER_REPLICATION_TTL=5s) or as a key of
+the --config file (replication-ttl = \"5s\"). Flags override the environment, and that overrides the
+file.
 
 Examples:
   One of three nodes; the same on the other two, each with its own address:

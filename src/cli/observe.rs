@@ -13,7 +13,8 @@ use crate::shutdown::Signals;
 use crate::telemetry;
 
 const EXAMPLES: &str = "\
-One line for each change, until a signal ends it; it takes part in nothing and outlives an outage of the store.
+One line for each change, until a signal ends it; it takes part in nothing and outlives an outage of
+the store.
 
 Examples:
   bellwether observe etcd://10.0.0.7:2379,10.0.0.8:2379

@@ -13,9 +13,9 @@ use crate::api::client::Target;
 use crate::config::{ConfigError, Span};
 
 const EXAMPLES: &str = "\
-The node holds what comes, finishes what runs, gives the lock back, and leaves it to the others for one
-TTL. No request fails by it. The node must be the primary, and you need the right to act on it: come
-through its --admin listener, or bring its token.
+The node holds what comes, finishes what runs, gives the lock back, and leaves it to the others for
+one TTL. No request fails by it. The node must be the primary, and you need the right to act on it:
+come through its --admin listener, or bring its token.
 
 Examples:
   bellwether resign -H unix:///run/bellwether-admin.sock

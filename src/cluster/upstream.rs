@@ -42,7 +42,7 @@ impl FromStr for Upstream {
     type Err = UpstreamError;
 
     fn from_str(text: &str) -> Result<Self, UpstreamError> {
-        let owned = || text.to_owned();
+        let owned = || without_user(text);
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UpstreamError::Scheme(owned()))?;
         match scheme.to_ascii_lowercase().as_str() {
             "http" => http(text, rest),
@@ -55,12 +55,21 @@ impl FromStr for Upstream {
     }
 }
 
+/// A URL as it may be shown: who its user is, and with which password, is nobody's business.
+fn without_user(text: &str) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    match text.rfind('@') {
+        Some(at) if at >= start => format!("{}…{}", &text[..start], &text[at..]),
+        _ => text.to_owned(),
+    }
+}
+
 fn http(text: &str, rest: &str) -> Result<Upstream, UpstreamError> {
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#', '@']) {
-        return Err(UpstreamError::Excess(text.to_owned()));
+        return Err(UpstreamError::Excess(without_user(text)));
     }
-    let form = || UpstreamError::Form(text.to_owned());
+    let form = || UpstreamError::Form(without_user(text));
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (authority, None),
@@ -139,6 +148,10 @@ mod tests {
         ] {
             let error = text.parse::<Upstream>().unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
+        }
+        for text in ["http://user:hunter2@app", "https://user:hunter2@app", "user:hunter2@app", "http://user:hunter2@app/p@th"] {
+            let error = text.parse::<Upstream>().unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 }

@@ -112,22 +112,23 @@ impl<'a> Stage<'a> {
         let pid = primary.pid().unwrap_or_default();
         let program = std::env::current_exe().unwrap_or_else(|_| "bellwether".into());
         let program = program.display();
+        let [any, other, asked] = [second, third, first].map(|node| &node.address);
+        let tries = [
+            (format!("curl -i http://{any}/"), "any node answers for the primary".to_owned()),
+            (format!("curl -i -d 'one of those' http://{other}/orders"), "a POST as well".to_owned()),
+            (format!("curl -s http://{asked}/info"), "what a node is, and whom it follows".to_owned()),
+            (format!("kill -9 {pid}"), format!("a crash of {}, the primary", primary.name)),
+            (format!("kill {pid}"), "or a planned stop".to_owned()),
+            (format!("curl -i http://{any}/"), "and at once: it waits, and is answered".to_owned()),
+        ];
+        let widest = tries.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+        let tries = tries.map(|(command, meaning)| format!("\n  {command:widest$}  # {meaning}")).concat();
         self.screen.line(&format!(
             "\nThe nodes stay up; one that you end is started again after {} s. In another terminal, try\n\
-             \n  curl -i http://{}/                          any node answers for the primary\
-             \n  curl -i -d 'one of those' http://{}/orders  a POST as well\
-             \n  curl -s http://{}/info                      what a node is, and whom it follows\
-             \n  kill -9 {pid:<43} a crash of {}, the primary\
-             \n  kill {pid:<46} or a planned stop\
-             \n  curl -i http://{}/                          and at once: it waits, and is answered\
+             {tries}\
              \n  {program} observe '{store}' --service demo\n\
              \nLogs and store: {}. Ctrl-C ends everything.\n",
             REST.as_secs(),
-            second.address,
-            third.address,
-            first.address,
-            primary.name,
-            second.address,
             self.folder.path().display(),
         ));
     }

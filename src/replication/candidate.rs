@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::belief::Holder;
 use super::follower::Observer;
 use super::tenure::{Kept, Tenure};
 use super::{Counters, Role, RoleWatch, Timing};
@@ -219,14 +220,14 @@ impl Candidate {
             warn!(asked = ?self.observer.timing.ttl(), granted = ?tenure.timing().ttl(), "store granted a longer TTL than asked, using it");
         }
         self.observer.calls.counters().tenure_began(tenure.timing().ttl());
-        // A store that lost its data counts anew: whoever leads under a greater epoch gets a TTL to notice.
-        let mut serve_from = self.observer.belief.doubts(epoch).then(|| sent + tenure.timing().ttl());
+        // A store that lost its data counts anew: whoever leads under an epoch as great gets a TTL to notice.
+        let mut serve_from = self.observer.belief.doubts(epoch, &Holder::This).then(|| sent + tenure.timing().ttl());
         let why = loop {
             if tenure.is_over() {
                 break "no renewal was confirmed in time";
             }
             if serve_from.is_none() {
-                self.observer.belief.accept(epoch);
+                self.observer.belief.accept(epoch, Holder::This);
                 if self.observer.publish(Role::Primary { epoch, deadline: tenure.deadline() }) {
                     info!(%epoch, ttl = ?tenure.timing().ttl(), "Cluster leadership acquired");
                 }

@@ -133,6 +133,10 @@ impl Counters {
         };
         self.calls[operation as usize][result].fetch_add(1, Ordering::Relaxed);
         let mut contact = self.contact();
+        // Whoever stands in no queue leaves it without a call: that says nothing about the store.
+        if let (Operation::Withdraw, Ok(_)) = (operation, outcome) {
+            return false;
+        }
         if result != 1 {
             contact.last = Some(clock::now());
         }
@@ -146,5 +150,19 @@ impl Counters {
 
     fn contact(&self) -> std::sync::MutexGuard<'_, Contact> {
         self.contact.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaving_no_queue_says_nothing_about_the_store() {
+        let counters = Counters::new();
+        assert!(counters.called::<()>(Operation::Acquire, &Err(StoreError::unavailable("acquire", "refused"))));
+        assert!(!counters.called(Operation::Withdraw, &Ok(())), "no news");
+        let health = counters.store();
+        assert!(!health.ever_answered && health.failing.is_some(), "{health:?}");
     }
 }

@@ -145,12 +145,12 @@ pub struct Secret(String);
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The file has nothing in it.
     #[error("{} is empty: put the secret into it", .0.display())]
@@ -163,7 +163,7 @@ impl Secret {
     /// # Errors
     /// [`SecretError`] when the file cannot be read as text, or has nothing in it.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
-        let text = std::fs::read_to_string(path).map_err(|source| SecretError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|cause| SecretError::Read { path: path.to_owned(), cause })?;
         match text.trim_end_matches(['\r', '\n']) {
             "" => Err(SecretError::Empty(path.to_owned())),
             secret => Ok(Self(secret.to_owned())),

@@ -1,7 +1,7 @@
 //! What a proxy owes to the heads it passes on: RFC 9110 §7.6, and the `Bellwether-*` fields of our own.
 //!
-//! Every other field is passed on as it came, in its order, with its case and its duplicates. Where nothing has to go,
-//! nothing is moved: the field map is rebuilt only when a field in it is for this hop alone.
+//! Every other field is passed on as it came, in its order and with its duplicates, its name in lower case. Where nothing
+//! has to go, nothing is moved: the field map is rebuilt only when a field in it is for this hop alone.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -33,6 +33,8 @@ use crate::cluster::Upstream;
 
 /// How many connections one worker may be opening to one upstream at the same time.
 const DIALS: usize = 32;
+/// How long a request may wait for its turn to open one: a full hold that is let go of at once takes a while.
+const LONGEST_QUEUE: Duration = Duration::from_secs(30);
 /// How long a connection may have been idle to be trusted with a request that must not be repeated.
 const FRESH: Duration = Duration::from_millis(500);
 
@@ -184,7 +186,7 @@ impl Pool {
         let _turn = match self.dials.try_acquire() {
             Ok(turn) => turn,
             Err(_) => {
-                let turn = timeout(self.limits.connect_timeout, self.dials.acquire()).await.map_err(late)?;
+                let turn = timeout(LONGEST_QUEUE, self.dials.acquire()).await.map_err(late)?;
                 if let Some(lease) = Some(terms).filter(|terms| !terms.fresh).and_then(|terms| self.take_idle(terms.repeatable)) {
                     return Ok(lease);
                 }
@@ -283,11 +285,7 @@ impl Lease {
 
 fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder
-        .preserve_header_case(true)
-        .max_headers(limits.answer_lines)
-        .max_header_size(limits.head_bytes)
-        .max_buf_size(limits.head_bytes.max(BUFFER));
+    builder.max_headers(limits.answer_lines).max_header_size(limits.head_bytes).max_buf_size(limits.head_bytes.max(BUFFER));
     builder
 }
 
