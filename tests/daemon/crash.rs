@@ -1,11 +1,16 @@
 //! The primary dies or freezes, without giving anything back.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rustix::process::Signal;
+use tokio::task::JoinSet;
 
 use crate::support::cluster::Cluster;
-use crate::support::load::{Load, Outcome};
+use crate::support::http::{Client, Method, request, with};
+use crate::support::ledger::REQUEST_ID;
+use crate::support::load::{Load, Outcome, Running};
 use crate::support::store::Kind;
 
 const TTL: Duration = Duration::from_secs(2);
@@ -13,6 +18,8 @@ const TTL: Duration = Duration::from_secs(2);
 const TAKEOVER: Duration = Duration::from_secs(5);
 /// How long the app works on a request, in milliseconds: some are always running.
 const WORK: u64 = 10;
+/// Long enough to be in the middle of it when the primary dies.
+const LONG_WORK: u64 = 400;
 
 #[tokio::test]
 async fn a_killed_primary_costs_a_short_wait_on_etcd() {
@@ -42,6 +49,7 @@ async fn killed(kind: Kind) {
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
     load.answers(150).await;
+    let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
     cluster.nodes[primary].kill().await;
     cluster.settled_after(epoch, 2, TTL + TAKEOVER).await;
@@ -50,11 +58,14 @@ async fn killed(kind: Kind) {
     cluster.settled_after(epoch, 3, TAKEOVER).await;
     load.answers(150).await;
 
-    let outcomes = load.stop().await;
+    let (mut outcomes, running) = (load.stop().await, running.outcomes().await);
     let survivors = cluster.others(primary).map(|node| cluster.nodes[node].address());
-    for outcome in outcomes.iter().filter(|outcome| survivors.contains(&outcome.through)) {
+    for outcome in outcomes.iter().chain(&running).filter(|outcome| survivors.contains(&outcome.through)) {
         outcome.assert_survived();
     }
+    let posts = running.iter().filter(|outcome| outcome.method == Method::POST && survivors.contains(&outcome.through));
+    posts.for_each(|post| assert!(post.is_maybe_executed(), "it had reached the app: {post:?}"));
+    outcomes.extend(running);
     assert!(outcomes.iter().any(Outcome::is_refused), "clients of the dead node's own port are refused");
     cluster.assert_told_the_truth(&outcomes);
     cluster.ledger.assert_in_order();
@@ -70,15 +81,28 @@ async fn frozen(kind: Kind) {
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
     load.answers(150).await;
+    let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
+    let waiting = warm(cluster.nodes[primary].address()).await;
     cluster.nodes[primary].signal(Signal::STOP);
+    // These lie in its sockets, and are the first thing that it sees when it goes on.
+    let mut asleep = JoinSet::new();
+    asleep.spawn(join_all(waiting.into_iter().enumerate().map(|(number, client)| async move {
+        let asked = with(request(Method::POST, "/count", "an order"), REQUEST_ID, &format!("asleep-{number}"));
+        client.send(asked).await
+    })));
     // The time for which it is frozen is the scenario itself.
     tokio::time::sleep(TTL * 2).await;
     cluster.nodes[primary].signal(Signal::CONT);
     cluster.settled_after(epoch, 3, TAKEOVER).await;
     load.answers(150).await;
 
-    let outcomes = load.stop().await;
+    for answer in asleep.join_next().await.expect("the sleeping requests").expect("their end") {
+        let answer = answer.expect("an answer");
+        assert!(answer.status == 200 && answer.epoch() > Some(epoch), "{} under {:?}", answer.text(), answer.epoch());
+    }
+    let mut outcomes = load.stop().await;
+    outcomes.extend(running.outcomes().await);
     for outcome in &outcomes {
         // Through every node: the frozen one answers what it had accepted, by way of the new primary.
         outcome.assert_survived();
@@ -87,4 +111,12 @@ async fn frozen(kind: Kind) {
     cluster.ledger.assert_in_order();
     one.assert_never_two();
     cluster.balances().await;
+}
+
+/// Clients with a connection each to `node`.
+async fn warm(node: SocketAddr) -> Vec<Client> {
+    let clients = (0..100).map(|_| Client::new(node)).collect::<Vec<_>>();
+    let answers = join_all(clients.iter().map(|client| client.send(request(Method::GET, "/_ping", "")))).await;
+    answers.into_iter().for_each(|answer| assert_eq!(answer.expect("an answer").status, 200));
+    clients
 }

@@ -16,6 +16,7 @@ use crate::support::pair::Pair;
 use crate::support::raw::{Origin, Raw};
 use crate::support::store::Kind;
 use crate::support::wait_for;
+use crate::support::wire::Wire;
 
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(10);
@@ -116,6 +117,22 @@ async fn a_leader_is_reached_by_its_name() {
     let answer = get(pair.replica.address(), "/who").await;
     assert_eq!(answer.text(), "a");
     assert_eq!(answer.header("bellwether-primary"), format!("localhost:{}", pair.primary.address().port()));
+}
+
+/// B130: the address that a node advertises need not be the one that it listens on.
+#[tokio::test]
+async fn a_node_may_be_reached_at_another_address_than_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, app) = (sqlite(&folder), App::start("a", &Ledger::default()).await);
+    let manage = Manage::new("a", folder.path());
+    let door = Wire::to(manage.address).await;
+    let advertised = door.address().to_string();
+    let primary = manage.replicated_as(&advertised, &store, TTL).upstream(app.address()).start().await;
+    primary.becomes("primary", LIMIT).await;
+    let replica = Manage::new("b", folder.path()).replicated(&store, TTL).start().await;
+    assert_eq!(replica.becomes("replica", LIMIT).await.primary, advertised);
+    let answer = get(replica.address(), "/who").await;
+    assert_eq!((answer.text(), answer.header("bellwether-primary")), ("a", advertised.as_str()));
 }
 
 /// B77: warm connections to the old leader carry nothing to it once there is a new one.

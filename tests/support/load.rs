@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::http::{Broken, Client, Method, PATIENCE, request, with};
-use super::ledger::REQUEST_ID;
+use super::ledger::{Ledger, REQUEST_ID};
 use super::wait_for;
 
 /// From one request through a node to the next one through it.
@@ -108,6 +108,40 @@ impl Load {
             ended.expect("the load ran to its end");
         }
         std::mem::take(&mut self.outcomes.lock().expect("no panic under this lock"))
+    }
+}
+
+/// Requests that run at the app when something happens to a node: GETs and POSTs through every node, one as many as the
+/// other.
+#[derive(Debug)]
+pub(crate) struct Running(JoinSet<Outcome>);
+
+impl Running {
+    /// Sends them, and returns once all of them have reached the app, which takes `work` milliseconds for each.
+    pub(crate) async fn start(nodes: impl IntoIterator<Item = SocketAddr>, work: u64, ledger: &Ledger) -> Self {
+        const EACH: usize = 6;
+        let mut sending = JoinSet::new();
+        let mut ids = Vec::new();
+        for node in nodes {
+            for number in 0..EACH {
+                for method in [Method::GET, Method::POST] {
+                    let id = format!("running-{node}-{method}-{number}");
+                    ids.push(id.clone());
+                    sending.spawn(async move { one(&Client::new(node), node, method, id, work).await });
+                }
+            }
+        }
+        wait_for("all requests to run", PATIENCE, async || match ids.iter().filter(|id| ledger.count(id) == 0).count() {
+            0 => Ok(()),
+            missing => Err(missing),
+        })
+        .await;
+        Self(sending)
+    }
+
+    /// What became of them.
+    pub(crate) async fn outcomes(self) -> Vec<Outcome> {
+        self.0.join_all().await
     }
 }
 

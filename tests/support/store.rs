@@ -1,6 +1,7 @@
 //! A real store for a cluster under test, and the faults that befall it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
@@ -72,6 +73,12 @@ impl Store {
             Self::Sqlite(sqlite) => sqlite.delete_leader().await,
         }
     }
+
+    /// Makes the leader's record look as if it had been written that much earlier.
+    pub(crate) async fn age(&self, by: Duration) {
+        let Self::Sqlite(sqlite) = self else { panic!("only a row in SQLite can be rewritten") };
+        sqlite.age(by).await;
+    }
 }
 
 /// An SQLite file and, during an outage, the connection that keeps it locked.
@@ -106,6 +113,14 @@ impl Sqlite {
                 std::fs::remove_file(file).expect("remove the election's file");
             }
         }
+    }
+
+    async fn age(&self, by: Duration) {
+        let earlier = |column| format!("{column} = strftime('%Y-%m-%d %H:%M:%f', {column}, '-{} seconds') || '+00:00'", by.as_secs());
+        let update = format!("UPDATE leader_leases SET {}, {}", earlier("acquired_at"), earlier("expires_at"));
+        let aged = sqlx::query(sqlx::AssertSqlSafe(update));
+        let aged = aged.execute(&mut self.open().await).await.expect("age the record");
+        assert_eq!(aged.rows_affected(), 1, "there was a record to age");
     }
 
     async fn delete_leader(&self) {
