@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
 use socket2::SockRef;
@@ -81,6 +81,8 @@ pub(super) struct Wire {
     socket: RefCell<Socket>,
     end: Cell<End>,
     writing: Cell<Writing>,
+    /// Who waits behind a write that was forgiven.
+    forgiven: RefCell<Option<Waker>>,
 }
 
 /// Whether a reader is told that the peer has stopped sending. While it is not, the end reads as "nothing yet".
@@ -106,12 +108,21 @@ enum Writing {
 impl Wire {
     /// A client's connection.
     pub(super) fn to_client(socket: Socket) -> Rc<Self> {
-        Rc::new(Self { socket: RefCell::new(socket), end: Cell::new(End::Shown), writing: Cell::new(Writing::Plain) })
+        Self::new(socket, Writing::Plain)
     }
 
     /// A connection to an upstream, which may answer before it has read a request to its end, and close.
     pub(super) fn to_upstream(socket: Socket) -> Rc<Self> {
-        Rc::new(Self { socket: RefCell::new(socket), end: Cell::new(End::Shown), writing: Cell::new(Writing::Forgiving) })
+        Self::new(socket, Writing::Forgiving)
+    }
+
+    fn new(socket: Socket, writing: Writing) -> Rc<Self> {
+        Rc::new(Self {
+            socket: RefCell::new(socket),
+            end: Cell::new(End::Shown),
+            writing: Cell::new(writing),
+            forgiven: RefCell::default(),
+        })
     }
 
     /// Hides the end of what the peer sends.
@@ -129,7 +140,17 @@ impl Wire {
     /// Makes the connection a plain one for a tunnel, which shows every end and every error.
     pub(super) fn lay_bare(&self) {
         self.end.set(End::Shown);
+        self.stop_forgiving();
+    }
+
+    /// Tells the writer of every error from now on, and of one that was kept from it: nobody reads any more who would come
+    /// upon it, and a write that waits for a broken connection would wait for ever.
+    pub(super) fn stop_forgiving(&self) {
         self.writing.set(Writing::Plain);
+        let writer = self.forgiven.take();
+        if let Some(writer) = writer {
+            writer.wake();
+        }
     }
 
     /// Whether the peer can no longer be answered, as far as the system has said. A peer that only closed its sending
@@ -164,18 +185,20 @@ impl WireIo {
         call(Pin::new(&mut *self.0.socket.borrow_mut()))
     }
 
-    fn write(&self, write: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if self.0.writing.get() == Writing::Over {
-            return Poll::Pending;
-        }
-        match self.with(write) {
-            // A broken connection is always readable, so whoever reads is woken.
-            Poll::Ready(Err(_)) if self.0.writing.get() == Writing::Forgiving => {
-                self.0.writing.set(Writing::Over);
-                Poll::Pending
+    fn write(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut Socket>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if self.0.writing.get() != Writing::Over {
+            match self.with(|socket| write(socket, cx)) {
+                // A broken connection is always readable, so whoever reads is woken.
+                Poll::Ready(Err(_)) if self.0.writing.get() == Writing::Forgiving => self.0.writing.set(Writing::Over),
+                written => return written,
             }
-            written => written,
         }
+        *self.0.forgiven.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
     }
 }
 
@@ -184,20 +207,23 @@ impl AsyncRead for WireIo {
         let before = buf.filled().len();
         let read = self.with(|socket| socket.poll_read(cx, buf));
         let at_end = matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() == before;
+        if at_end || matches!(read, Poll::Ready(Err(_))) {
+            self.0.stop_forgiving();
+        }
         if at_end && self.0.end.get() != End::Shown { Poll::Pending } else { read }
     }
 }
 
 impl AsyncWrite for WireIo {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.write(|socket| socket.poll_write(cx, buf))
+        self.write(cx, |socket, cx| socket.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let mut small = [0; SMALL_WRITE];
         match gather(bufs, &mut small) {
-            Some(whole) => self.write(|socket| socket.poll_write(cx, whole)),
-            None => self.write(|socket| socket.poll_write_vectored(cx, bufs)),
+            Some(whole) => self.write(cx, |socket, cx| socket.poll_write(cx, whole)),
+            None => self.write(cx, |socket, cx| socket.poll_write_vectored(cx, bufs)),
         }
     }
 

@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::trace;
@@ -60,6 +60,25 @@ struct Connection {
     wire: Rc<Wire>,
     /// Comes when the connection stops speaking HTTP: what it had read of the next protocol.
     leftover: oneshot::Receiver<Bytes>,
+    driver: Driver,
+}
+
+/// What moves a connection's bytes; dropped, it stops at once and closes the connection, whatever it was about to write.
+struct Driver(Option<AbortHandle>);
+
+impl Driver {
+    /// Lets it finish by itself.
+    fn let_go(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(driver) = self.0.take() {
+            driver.abort();
+        }
+    }
 }
 
 /// A connection in the hands of one exchange.
@@ -202,8 +221,8 @@ impl Pool {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
         }
         let (leftover_out, leftover) = oneshot::channel();
-        self.spawn(drive(driver, leftover_out));
-        let mut lease = Lease { connection: Connection { sender, wire, leftover }, pool: Rc::clone(self), reused: false };
+        let driver = Driver(Some(self.spawn(drive(driver, leftover_out))));
+        let mut lease = Lease { connection: Connection { sender, wire, leftover, driver }, pool: Rc::clone(self), reused: false };
         timeout_at(deadline, greet(&mut Greeting(&mut lease.connection.sender))).await.map_err(late)??;
         Ok(lease)
     }
@@ -214,10 +233,10 @@ impl Pool {
     }
 
     /// Runs something that ends with the pool at the latest.
-    pub(super) fn spawn(&self, driver: impl Future<Output = ()> + 'static) {
+    pub(super) fn spawn(&self, driver: impl Future<Output = ()> + 'static) -> AbortHandle {
         let mut connections = self.connections.borrow_mut();
         while connections.try_join_next().is_some() {}
-        connections.spawn_local(driver);
+        connections.spawn_local(driver)
     }
 
     /// Closes connections that have been idle for too long; called now and then.
@@ -270,8 +289,14 @@ impl Lease {
     /// Gives the connection back once the answer has been read to its end. One that is not ready then, because it still
     /// sends the request or because its upstream asked to close it, is let go.
     pub(super) fn give_back(self) {
-        if self.connection.sender.is_ready() && !self.pool.retired.get() {
-            self.pool.idle.borrow_mut().push(Idle { connection: self.connection, since: Instant::now() });
+        if self.connection.sender.is_ready() {
+            if !self.pool.retired.get() {
+                self.pool.idle.borrow_mut().push(Idle { connection: self.connection, since: Instant::now() });
+            }
+        } else {
+            // The upstream may go on reading what is still sent, or break the connection, of which nobody else would hear.
+            self.connection.wire.stop_forgiving();
+            self.connection.driver.let_go();
         }
     }
 

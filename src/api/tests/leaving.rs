@@ -114,3 +114,28 @@ async fn an_early_answer_reaches_a_client_that_is_still_sending() {
     }
     assert!(heard.starts_with(b"HTTP/1.1 413"));
 }
+
+#[tokio::test]
+async fn an_app_that_breaks_off_an_upload_leaves_no_connection_behind() {
+    // The write that waits for the app is what meets the broken connection, and nobody reads any more.
+    let app = TestApp::scripted(|mut raw, _| async move {
+        raw.head().await;
+        // The upload comes to a stand.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    })
+    .await;
+    let (primary, replica) = chain(&app);
+    for way in [&primary, &replica] {
+        let mut client = way.client().await;
+        client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 500000000\r\n\r\n").await;
+        let (mut reading, writing) = client.stream.into_split();
+        let _sending = sending(writing, vec![b'x'; 100_000_000]);
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"}\n") && tokio::io::AsyncReadExt::read_buf(&mut reading, &mut heard).await.unwrap_or(0) > 0 {}
+        assert!(String::from_utf8_lossy(&heard).contains(r#""verdict":"maybe-executed""#), "{}", String::from_utf8_lossy(&heard));
+    }
+    // Their clients have left; what stays is what the replica keeps for its next request.
+    for node in [&primary, &replica] {
+        node.until("every connection is closed", |totals| totals.connections == 0 && totals.running == 0).await;
+    }
+}
