@@ -219,12 +219,17 @@ fn strip(headers: &mut HeaderMap, keep_upgrade: bool) {
     for (name, value) in headers.drain() {
         current = name.or(current);
         let name = current.as_ref().expect("the first field of a map has its name");
-        let is_kept = if *name == UPGRADE { keep_upgrade } else { !is_always_hop_by_hop(name) && !nominated.contains(name) };
-        if is_kept && !is_ours(name) {
+        let is_kept = if *name == UPGRADE { keep.upgrade } else { !is_always_hop_by_hop(name) && !nominated.contains(name) };
+        if is_kept && !is_ours(name) && (keep.forwarded || !is_about_the_way(name)) {
             kept.append(name.clone(), value);
         }
     }
     *headers = kept;
+}
+
+/// Whether a message is the last on its connection.
+pub(super) fn closes(headers: &HeaderMap) -> bool {
+    has_token(headers, &CONNECTION, "close")
 }
 
 /// The comma-separated tokens of all lines of a field.
