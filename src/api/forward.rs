@@ -112,6 +112,13 @@ impl Exchange {
             let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app switched protocols though nobody asked it to");
             return Attempt::Failed(self, failure);
         }
+        if let Some(feed) = &self.feed
+            && feed.is_unfinished()
+            && (feed.is_awaited() || headers::closes(&head.headers))
+        {
+            // Nobody will read the rest of the request, so the client's connection ends with this answer, which says so.
+            self.session.leaves_unread(true);
+        }
         headers::relay(head.status, &mut head.headers, origin);
         sign(&mut head.headers);
         if !self.held.is_zero() {

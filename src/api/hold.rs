@@ -135,17 +135,13 @@ async fn worth_a_try(exchange: &Exchange, seen: &Role, cause: &Cause) {
     roles.wait_until(|role| matches!(role, Role::Primary { .. } | Role::Replica(_))).await;
 }
 
-/// Returns when the client has left, where the library cannot see it: behind a body that is not being read, or when its
-/// end is hidden. Everywhere else, the library drops the whole request.
+/// Returns when the client has left, where the library cannot see it: behind a body that is not being read, behind a
+/// request that came too early (pipelining), or when its end is hidden. Everywhere else, the library drops the whole request.
 async fn departure(exchange: &Exchange) {
     loop {
         sleep(LOOK_EVERY).await;
-        let unseen = exchange.terms.upgrade || exchange.feed.as_ref().is_some_and(|feed| feed.is_unfinished());
-        if exchange.is_broken_off() || (unseen && exchange.session.wire.is_abandoned()) {
+        if exchange.is_broken_off() || exchange.session.wire.is_abandoned() {
             return;
-        }
-        if !unseen {
-            std::future::pending::<()>().await;
         }
     }
 }

@@ -20,6 +20,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
+use crate::api::headers::prune_trailers;
+
 /// How much of a body is remembered so that it can be sent again.
 const KEPT: usize = 64 * 1024;
 
@@ -158,6 +160,7 @@ impl State {
                 Err(frame) => {
                     self.source_ended = true;
                     self.trailers = frame.into_trailers().ok();
+                    self.trailers.iter_mut().for_each(prune_trailers);
                     Poll::Ready(None)
                 }
             },

@@ -122,18 +122,22 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if hop.is_none() && (found.bytes + target_bytes(&head.uri) > limits.head_bytes || found.lines > limits.head_lines) {
         return Err(Failure::not_sent(Reason::TooLarge, "the request head has too many lines or bytes"));
     }
+    if !found.framed_clearly {
+        return Err(Failure::not_sent(Reason::BadRequest, "the only Transfer-Encoding of a request that is passed on is `chunked`"));
+    }
     if found.hosts > 1 {
         return Err(Failure::not_sent(Reason::BadRequest, "the request names more than one Host"));
     }
     let upgrade = wants_upgrade(head.version, &head.headers);
     let trailers = found.hop_by_hop && has_token(&head.headers, &TE, "trailers");
-    if found.hop_by_hop || (found.ours && hop.is_none()) {
-        strip(&mut head.headers, upgrade);
+    let keep = Kept { upgrade, forwarded: peer.trusted };
+    if found.hop_by_hop || (found.ours && hop.is_none()) || (found.forwarded && !keep.forwarded) {
+        strip(&mut head.headers, keep);
     } else if found.ours {
         // Another node adds its field last, so removing it moves no other.
         head.headers.remove(HOP);
         if head.headers.keys().any(is_ours) {
-            strip(&mut head.headers, upgrade);
+            strip(&mut head.headers, keep);
         }
     }
     origin_form(head)?;
@@ -174,18 +178,40 @@ struct Found {
     hop_by_hop: bool,
     ours: bool,
     expects_continue: bool,
+    /// There is at most one `Transfer-Encoding`, and it is `chunked`: any other is read in more than one way.
+    framed_clearly: bool,
+    encodings: usize,
+    /// There are `X-Forwarded-*` besides the three that are always set here.
+    forwarded: bool,
 }
 
 impl Found {
     fn in_request(headers: &HeaderMap) -> Self {
-        let mut found = Self { bytes: 0, lines: headers.len(), hosts: 0, hop_by_hop: false, ours: false, expects_continue: false };
+        let mut found = Self {
+            bytes: 0,
+            lines: headers.len(),
+            hosts: 0,
+            hop_by_hop: false,
+            ours: false,
+            expects_continue: false,
+            framed_clearly: true,
+            encodings: 0,
+            forwarded: false,
+        };
         for (name, value) in headers {
             found.bytes += name.as_str().len() + value.len() + b": \r\n".len();
             match *name {
                 HOST => found.hosts += 1,
                 CONNECTION | TE | UPGRADE => found.hop_by_hop = true,
                 EXPECT => found.expects_continue |= value.as_bytes().eq_ignore_ascii_case(b"100-continue"),
+                TRANSFER_ENCODING => {
+                    found.encodings += 1;
+                    found.framed_clearly &= found.encodings == 1 && value.as_bytes().eq_ignore_ascii_case(b"chunked");
+                }
                 _ if is_ours(name) => found.ours = true,
+                _ if is_about_the_way(name) => {
+                    found.forwarded |= *name != FORWARDED_FOR && *name != FORWARDED_PROTO && *name != FORWARDED_HOST;
+                }
                 _ => found.hop_by_hop |= is_always_hop_by_hop(name),
             }
         }
@@ -195,6 +221,19 @@ impl Found {
 
 fn is_ours(name: &HeaderName) -> bool {
     name.as_str().starts_with("bellwether-")
+}
+
+fn is_about_the_way(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-forwarded-")
+}
+
+/// Removes from a client's trailers what it could not have said in its head either: an app may read both as one.
+pub(super) fn prune_trailers(trailers: &mut HeaderMap) {
+    let refused = |name: &HeaderName| is_ours(name) || is_about_the_way(name) || is_always_hop_by_hop(name);
+    let names: Vec<HeaderName> = trailers.keys().filter(|name| refused(name)).cloned().collect();
+    for name in names {
+        trailers.remove(name);
+    }
 }
 
 /// Fields that concern one hop even where `Connection` does not name them (RFC 9110 §7.6.1).
@@ -207,8 +246,16 @@ fn is_essential(name: &HeaderName) -> bool {
     matches!(*name, HOST | CONTENT_LENGTH | TRANSFER_ENCODING | TRAILER)
 }
 
+/// What [`strip`] leaves where it is.
+#[derive(Clone, Copy)]
+struct Kept {
+    upgrade: bool,
+    /// `X-Forwarded-*`.
+    forwarded: bool,
+}
+
 /// Removes what is for this hop alone, and whatever claims to be ours. The rest keeps its order.
-fn strip(headers: &mut HeaderMap, keep_upgrade: bool) {
+fn strip(headers: &mut HeaderMap, keep: Kept) {
     // A set, because the list is the client's to write, and may be long.
     let nominated: HashSet<HeaderName> = tokens(headers, &CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
@@ -219,12 +266,17 @@ fn strip(headers: &mut HeaderMap, keep_upgrade: bool) {
     for (name, value) in headers.drain() {
         current = name.or(current);
         let name = current.as_ref().expect("the first field of a map has its name");
-        let is_kept = if *name == UPGRADE { keep_upgrade } else { !is_always_hop_by_hop(name) && !nominated.contains(name) };
-        if is_kept && !is_ours(name) {
+        let is_kept = if *name == UPGRADE { keep.upgrade } else { !is_always_hop_by_hop(name) && !nominated.contains(name) };
+        if is_kept && !is_ours(name) && (keep.forwarded || !is_about_the_way(name)) {
             kept.append(name.clone(), value);
         }
     }
     *headers = kept;
+}
+
+/// Whether a message is the last on its connection.
+pub(super) fn closes(headers: &HeaderMap) -> bool {
+    has_token(headers, &CONNECTION, "close")
 }
 
 /// The comma-separated tokens of all lines of a field.
@@ -324,7 +376,7 @@ fn strip_answer(status: StatusCode, headers: &mut HeaderMap, origin: Origin) {
     // A 426 names the protocols that would do (RFC 9110 §15.5.22).
     let names_protocols = matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::UPGRADE_REQUIRED);
     let keep_upgrade = names_protocols && headers.contains_key(UPGRADE);
-    strip(headers, keep_upgrade);
+    strip(headers, Kept { upgrade: keep_upgrade, forwarded: true });
     headers.extend(ours.into_iter().map(|(name, value)| (Some(name), value)));
     if keep_upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

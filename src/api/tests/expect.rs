@@ -39,6 +39,7 @@ async fn a_refusal_comes_before_the_body_and_ends_both_connections() {
     client.say(ASK).await;
     let answer = client.answer().await;
     assert_eq!((answer.status(), answer.text()), (417, "no"));
+    assert_eq!(answer.field("connection"), Some("close"), "the body was never asked for");
     assert!(client.is_closed().await, "whether a body follows is not known any more");
     until("the app's connection ends", || app.seen.ended() == 1).await;
     until("the inner connection ends", || primary.totals().connections == 0).await;

@@ -122,6 +122,19 @@ async fn a_client_that_leaves_frees_its_place() {
 }
 
 #[tokio::test]
+async fn a_client_that_asked_for_more_already_frees_its_place_too() {
+    // With a second request in the way, the library does not come upon the end of the connection.
+    let node = TestNode::start(None);
+    let mut client = node.client().await;
+    client.say("GET /1 HTTP/1.1\r\nHost: test\r\n\r\nGET /2 HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    node.until("it is held", |totals| totals.held == 1).await;
+    drop(client);
+    let left = std::time::Instant::now();
+    node.until("it is let go", |totals| totals.held == 0 && outcome(totals, "left") == 1).await;
+    assert!(left.elapsed() < Duration::from_secs(3), "it did not wait for the end of the hold");
+}
+
+#[tokio::test]
 async fn a_long_body_streams_once_there_is_a_primary() {
     let app = TestApp::answering(|request| ok(&request.body.len().to_string())).await;
     let node = TestNode::start(Some(&app));

@@ -214,6 +214,30 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
+async fn a_client_says_nothing_about_its_way_in_head_or_trailers() {
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        let mut request = raw.head().await.unwrap();
+        request.body = raw.through(b"\r\n\r\n").await.unwrap();
+        seen.requests.lock().unwrap().push(request);
+        raw.say(ok("")).await;
+        raw.rest().await;
+    })
+    .await;
+    let (_primary, replica) = chain(&app);
+    let mut client = replica.client().await;
+    client.say("POST / HTTP/1.1\r\nHost: test\r\nX-Forwarded-Port: 1\r\nX-Forwarded-User: root\r\nX-First: 1\r\nX-Forwarded-Prefix: /x\r\nX-Last: 1\r\n").await;
+    client.say("Trailer: x-sum, bellwether-epoch, x-forwarded-for\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+    client.say("3\r\nabc\r\n0\r\nx-sum: 7\r\nbellwether-epoch: 99\r\nx-forwarded-for: 6.6.6.6\r\n\r\n").await;
+    assert_eq!(client.answer().await.status(), 200);
+    let seen = app.last();
+    for gone in ["x-forwarded-port", "x-forwarded-user", "x-forwarded-prefix"] {
+        assert_eq!(seen.field(gone), None, "{seen:?}");
+    }
+    assert_eq!((seen.field("x-forwarded-for"), seen.field("x-last")), (Some("127.0.0.1"), Some("1")));
+    assert!(seen.text().ends_with("0\r\nx-sum: 7\r\n\r\n"), "{}", seen.text());
+}
+
+#[tokio::test]
 async fn a_message_with_two_lengths_is_cut_at_one_place_by_both_hops() {
     // B93: the hidden request must never be seen as one.
     let app = TestApp::hello().await;
@@ -225,6 +249,10 @@ async fn a_message_with_two_lengths_is_cut_at_one_place_by_both_hops() {
         "Transfer-Encoding: xchunked",
         "Transfer-Encoding: chunked, identity",
         "Transfer-Encoding : chunked",
+        "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked, chunked",
+        "Transfer-Encoding: ,chunked",
         "Content-Length: 5\r\nContent-Length: 6",
         "Content-Length: +5",
         "Transfer-Encoding:\r\n chunked",
