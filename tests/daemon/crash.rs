@@ -84,7 +84,7 @@ async fn frozen(kind: Kind) {
     let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
     let waiting = warm(cluster.nodes[primary].address()).await;
-    cluster.nodes[primary].signal(Signal::STOP);
+    cluster.nodes[primary].freeze().await;
     // These lie in its sockets, and are the first thing that it sees when it goes on.
     let mut asleep = JoinSet::new();
     asleep.spawn(join_all(waiting.into_iter().enumerate().map(|(number, client)| async move {

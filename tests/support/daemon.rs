@@ -162,6 +162,20 @@ impl Daemon {
         kill_process(self.pid(), signal).expect("signal a node");
     }
 
+    /// Stops the process, and returns once all its threads have.
+    pub(crate) async fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        wait_for("all threads to stop", LOCAL, async || {
+            let tasks = std::fs::read_dir(&tasks).expect("a process's threads").flatten();
+            let states = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+            // The state comes after the name, which is in parentheses.
+            let running = states.filter(|stat| !stat.rsplit(") ").next().is_some_and(|state| state.starts_with('T'))).count();
+            if running == 0 { Ok(()) } else { Err(running) }
+        })
+        .await;
+    }
+
     /// Waits until the process has ended by itself.
     pub(crate) async fn ended(&mut self, limit: Duration) -> ExitStatus {
         let what = format!("the end of {}", self.manage.name);
