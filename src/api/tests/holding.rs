@@ -129,7 +129,7 @@ async fn a_client_that_asked_for_more_already_frees_its_place_too() {
     client.say("GET /1 HTTP/1.1\r\nHost: test\r\n\r\nGET /2 HTTP/1.1\r\nHost: test\r\n\r\n").await;
     node.until("it is held", |totals| totals.held == 1).await;
     drop(client);
-    let left = std::time::Instant::now();
+    let left = tokio::time::Instant::now();
     node.until("it is let go", |totals| totals.held == 0 && outcome(totals, "left") == 1).await;
     assert!(left.elapsed() < Duration::from_secs(3), "it did not wait for the end of the hold");
 }
