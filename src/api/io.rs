@@ -16,6 +16,9 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::replication::RoleWatch;
+use crate::store::Epoch;
+
 /// A stream socket of either kind.
 #[derive(Debug)]
 pub(super) enum Socket {
@@ -75,6 +78,25 @@ impl AsyncWrite for Socket {
     }
 }
 
+/// The tenure that a connection to the app belongs to: nothing is written under one that is over.
+///
+/// A request that has passed every check may still wait for its turn to be written, and a process may be stopped there for
+/// any time. So the role is read once more where there is nothing left to wait for.
+#[derive(Clone, Debug)]
+pub(super) struct Fence {
+    pub(super) roles: RoleWatch,
+    pub(super) epoch: Epoch,
+}
+
+impl Fence {
+    fn check(&self) -> io::Result<()> {
+        if self.roles.current().tenure() == Some(self.epoch) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the tenure that it belongs to has ended"))
+    }
+}
+
 /// A socket and what its users on one thread know about it.
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -83,6 +105,7 @@ pub(super) struct Wire {
     writing: Cell<Writing>,
     /// Who waits behind a write that was forgiven.
     forgiven: RefCell<Option<Waker>>,
+    fence: Option<Fence>,
 }
 
 /// Whether a reader is told that the peer has stopped sending. While it is not, the end reads as "nothing yet".
@@ -108,20 +131,21 @@ enum Writing {
 impl Wire {
     /// A client's connection.
     pub(super) fn to_client(socket: Socket) -> Rc<Self> {
-        Self::new(socket, Writing::Plain)
+        Self::new(socket, Writing::Plain, None)
     }
 
     /// A connection to an upstream, which may answer before it has read a request to its end, and close.
-    pub(super) fn to_upstream(socket: Socket) -> Rc<Self> {
-        Self::new(socket, Writing::Forgiving)
+    pub(super) fn to_upstream(socket: Socket, fence: Option<Fence>) -> Rc<Self> {
+        Self::new(socket, Writing::Forgiving, fence)
     }
 
-    fn new(socket: Socket, writing: Writing) -> Rc<Self> {
+    fn new(socket: Socket, writing: Writing, fence: Option<Fence>) -> Rc<Self> {
         Rc::new(Self {
             socket: RefCell::new(socket),
             end: Cell::new(End::Shown),
             writing: Cell::new(writing),
             forgiven: RefCell::default(),
+            fence,
         })
     }
 
@@ -190,6 +214,9 @@ impl WireIo {
         cx: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut Socket>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
+        if let Some(fence) = &self.0.fence {
+            fence.check()?;
+        }
         if self.0.writing.get() != Writing::Over {
             match self.with(|socket| write(socket, cx)) {
                 // A broken connection is always readable, so whoever reads is woken.

@@ -151,7 +151,7 @@ impl Link {
         let host = HeaderValue::from_str(leader.address.as_str()).expect("an address is visible ASCII");
         Self {
             leader,
-            pool: Pool::new(upstream, limits.after_a_hop()),
+            pool: Pool::new(upstream, limits.after_a_hop(), None),
             hop,
             host,
             known: Cell::new(false),

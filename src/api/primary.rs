@@ -17,10 +17,11 @@ use crate::api::error::{Failure, PRIMARY, Reason};
 use crate::api::forward::{Attempt, Exchange};
 use crate::api::headers::{EPOCH, HOP, Origin};
 use crate::api::hold::Cause;
+use crate::api::io::Fence;
 use crate::api::pool::{Pool, Sending, Sent, Unsent};
 use crate::cluster::Upstream;
 use crate::node::Node;
-use crate::replication::Role;
+use crate::replication::{Role, RoleWatch};
 use crate::store::Epoch;
 
 /// How long a request keeps trying to reach an app that refuses connections: about what a restart of its socket takes.
@@ -34,6 +35,7 @@ pub(super) struct App {
     host: HeaderValue,
     primary: Option<HeaderValue>,
     limits: Limits,
+    roles: RoleWatch,
     tenure: RefCell<Option<Rc<Tenure>>>,
 }
 
@@ -45,7 +47,7 @@ struct Tenure {
 }
 
 impl App {
-    pub(super) fn new(upstream: Option<Upstream>, node: Option<&Node>, limits: Limits) -> Self {
+    pub(super) fn new(upstream: Option<Upstream>, node: Option<&Node>, limits: Limits, roles: RoleWatch) -> Self {
         let host = match &upstream {
             Some(Upstream::Http { host, port }) if host.contains(':') => format!("[{host}]:{port}"),
             Some(Upstream::Http { host, port }) => format!("{host}:{port}"),
@@ -53,7 +55,7 @@ impl App {
         };
         let visible = |text: &str| HeaderValue::from_str(text).expect("an address is visible ASCII");
         let primary = node.map(|node| visible(node.address.as_str()));
-        Self { host: visible(&host), upstream, primary, limits, tenure: RefCell::default() }
+        Self { host: visible(&host), upstream, primary, limits, roles, tenure: RefCell::default() }
     }
 
     /// What belongs to the tenure, made at its first request. Every other tenure is over.
@@ -62,7 +64,8 @@ impl App {
         if let Some(tenure) = current.as_ref().filter(|tenure| tenure.epoch == epoch) {
             return Some(Rc::clone(tenure));
         }
-        let pool = Pool::new(self.upstream.clone()?, self.limits);
+        let fence = Fence { roles: self.roles.clone(), epoch };
+        let pool = Pool::new(self.upstream.clone()?, self.limits, Some(fence));
         let tenure = Rc::new(Tenure { epoch, epoch_value: HeaderValue::from(epoch.0), pool });
         if let Some(over) = current.replace(Rc::clone(&tenure)) {
             over.pool.cut();

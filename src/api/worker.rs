@@ -57,7 +57,7 @@ impl Seed {
         let Self { config, shared, sheet, space, boot, listeners, stage } = self;
         let core = Rc::new(Core {
             http: server::builder(config.limits),
-            app: App::new(config.upstream.first().cloned(), shared.node.as_ref(), config.limits),
+            app: App::new(config.upstream.first().cloned(), shared.node.as_ref(), config.limits, shared.roles.clone()),
             links: Links::new(boot, config.limits, config.ttl),
             hold_over: CancellationToken::new(),
             turn: Notify::new(),

@@ -52,8 +52,8 @@ async fn outage(kind: Kind, memory: Memory) {
     let one = cluster.watch();
     let primary = cluster.settled(3, TTL).await;
     let epoch = cluster.epoch_at(primary).await;
-    let load = Load::start(cluster.addresses(), WORK);
-    load.answers(150).await;
+    let load = Load::gentle(cluster.addresses(), WORK);
+    load.answers(60).await;
 
     cluster.store.fail().await;
     let failed = Instant::now();
@@ -77,7 +77,7 @@ async fn outage(kind: Kind, memory: Memory) {
     }
     let above = if memory == Memory::Lost && kind == Kind::Etcd { 0 } else { epoch };
     cluster.settled_after(above, 3, TTL + RETRY).await;
-    load.answers(150).await;
+    load.answers(60).await;
 
     let outcomes = load.stop().await;
     for outcome in &outcomes {
@@ -156,12 +156,12 @@ async fn deleted(kind: Kind) -> AfterDeletion {
     let one = cluster.watch();
     let primary = cluster.settled(3, TTL).await;
     let epoch = cluster.epoch_at(primary).await;
-    let load = Load::start(cluster.addresses(), WORK);
-    load.answers(150).await;
+    let load = Load::gentle(cluster.addresses(), WORK);
+    load.answers(60).await;
 
     cluster.store.delete_leader().await;
     cluster.settled_after(epoch, 3, TTL + RETRY).await;
-    load.answers(150).await;
+    load.answers(60).await;
 
     let outcomes = load.stop().await;
     for outcome in outcomes.iter().filter(|outcome| !was_fenced(outcome)) {

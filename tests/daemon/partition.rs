@@ -32,8 +32,8 @@ async fn cut_off(mode: Mode) {
     let one = cluster.watch();
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
-    let load = Load::start(cluster.addresses(), WORK);
-    load.answers(150).await;
+    let load = Load::gentle(cluster.addresses(), WORK);
+    load.answers(60).await;
 
     wires[primary].set(mode);
     let cut = Instant::now();
@@ -41,10 +41,10 @@ async fn cut_off(mode: Mode) {
     assert!(cut.elapsed() < TTL, "it stepped down {:?} after its last renewal at the latest", cut.elapsed());
     let next = cluster.led_after(epoch, TTL * 2 + LIMIT).await;
     assert_ne!(next, primary);
-    load.answers(100).await;
+    load.answers(40).await;
     wires[primary].set(Mode::Pass);
     cluster.settled_after(epoch, 3, TTL * 2 + LIMIT).await;
-    load.answers(150).await;
+    load.answers(60).await;
 
     let outcomes = load.stop().await;
     for outcome in &outcomes {

@@ -78,10 +78,19 @@ pub(crate) struct Load {
 impl Load {
     /// Sends through all `nodes`, starting now. Each request takes the app `work` milliseconds.
     pub(crate) fn start(nodes: impl IntoIterator<Item = SocketAddr>, work: u64) -> Self {
+        Self::start_every(SEND_EVERY, nodes, work)
+    }
+
+    /// The same at a slower pace, where all that is sent will wait for long and then be let go at once.
+    pub(crate) fn gentle(nodes: impl IntoIterator<Item = SocketAddr>, work: u64) -> Self {
+        Self::start_every(SEND_EVERY * 3, nodes, work)
+    }
+
+    fn start_every(every: Duration, nodes: impl IntoIterator<Item = SocketAddr>, work: u64) -> Self {
         let (outcomes, stop) = (Arc::<Mutex<Vec<Outcome>>>::default(), CancellationToken::new());
         let mut sending = JoinSet::new();
         for (number, node) in nodes.into_iter().enumerate() {
-            sending.spawn(send(number, node, work, Arc::clone(&outcomes), stop.clone()));
+            sending.spawn(send(number, node, every, work, Arc::clone(&outcomes), stop.clone()));
         }
         Self { outcomes, stop, sending }
     }
@@ -145,10 +154,10 @@ impl Running {
     }
 }
 
-async fn send(number: usize, node: SocketAddr, work: u64, outcomes: Arc<Mutex<Vec<Outcome>>>, stop: CancellationToken) {
+async fn send(number: usize, node: SocketAddr, every: Duration, work: u64, outcomes: Arc<Mutex<Vec<Outcome>>>, stop: CancellationToken) {
     let client = Arc::new(Client::new(node));
     let mut running = JoinSet::new();
-    let mut ticks = interval(SEND_EVERY);
+    let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for count in 0_u64.. {
         tokio::select! {

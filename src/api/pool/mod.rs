@@ -27,7 +27,7 @@ use tracing::trace;
 use crate::api::Limits;
 use crate::api::dial::dial;
 use crate::api::feed::RequestBody;
-use crate::api::io::{Wire, WireIo};
+use crate::api::io::{Fence, Wire, WireIo};
 use crate::api::server::BUFFER;
 use crate::cluster::Upstream;
 
@@ -42,6 +42,7 @@ const FRESH: Duration = Duration::from_millis(500);
 pub(super) struct Pool {
     upstream: Upstream,
     limits: Limits,
+    fence: Option<Fence>,
     idle: RefCell<Vec<Idle>>,
     /// Everything that drives a connection; ends with the pool.
     connections: RefCell<JoinSet<()>>,
@@ -125,10 +126,12 @@ pub(super) enum Unsent {
 const STALE_TRIES: usize = 3;
 
 impl Pool {
-    pub(super) fn new(upstream: Upstream, limits: Limits) -> Rc<Self> {
+    /// A pool without a connection yet; what goes out on them stays behind `fence`.
+    pub(super) fn new(upstream: Upstream, limits: Limits, fence: Option<Fence>) -> Rc<Self> {
         Rc::new(Self {
             upstream,
             limits,
+            fence,
             idle: RefCell::default(),
             connections: RefCell::default(),
             dials: Semaphore::new(DIALS),
@@ -214,7 +217,7 @@ impl Pool {
         };
         let deadline = Instant::now() + self.limits.connect_timeout;
         let socket = dial(&self.upstream, deadline).await?;
-        let wire = Wire::to_upstream(socket);
+        let wire = Wire::to_upstream(socket, self.fence.clone());
         let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
         if self.retired.get() {
             // What was cut while this was under way must not come to life behind it.

@@ -3,6 +3,8 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::api::tests::rig::{Raw, SOON, Seen, TestApp, ok, until};
+use crate::replication::{Role, RolePublisher};
+use crate::store::Epoch;
 
 async fn upstream<F: Future<Output = ()> + Send + 'static>(
     script: impl Fn(Raw, std::sync::Arc<Seen>) -> F + Send + 'static,
@@ -11,7 +13,7 @@ async fn upstream<F: Future<Output = ()> + Send + 'static>(
     let app = TestApp::scripted(script).await;
     let mut limits = Limits::default();
     change(&mut limits);
-    let pool = Pool::new(app.upstream(), limits);
+    let pool = Pool::new(app.upstream(), limits, None);
     (app, pool)
 }
 
@@ -177,6 +179,34 @@ async fn a_pool_that_is_cut_ends_what_runs_and_keeps_nothing() {
             until("the connection ends", || app.seen.ended() == 1).await;
             assert!(is_over(&pool));
             assert!(matches!(send(&pool, SAFE).await, Sent::Unsent(_, Unsent::Dial(_))), "nothing new is opened");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn nothing_is_written_under_a_tenure_that_is_over() {
+    LocalSet::new()
+        .run_until(async {
+            let recording = |mut raw: Raw, seen: std::sync::Arc<Seen>| async move {
+                while let Some(request) = raw.request().await {
+                    seen.requests.lock().unwrap().push(request);
+                    raw.say(ok("hello")).await;
+                }
+            };
+            let app = TestApp::scripted(recording).await;
+            let (publisher, roles) = RolePublisher::new();
+            let deadline = crate::clock::now() + Duration::from_secs(60);
+            publisher.publish(Role::Primary { epoch: Epoch(1), deadline });
+            let fence = Fence { roles, epoch: Epoch(1) };
+            let pool = Pool::new(app.upstream(), Limits::default(), Some(fence));
+            exchange(&pool, SAFE).await;
+            publisher.publish(Role::SteppingDown { epoch: Epoch(1), deadline });
+            exchange(&pool, SAFE).await;
+
+            // A request that has passed all checks is handed to the library, and the process may be stopped right then.
+            publisher.publish(Role::Primary { epoch: Epoch(2), deadline });
+            assert!(matches!(send(&pool, ONCE).await, Sent::Lost { .. }));
+            assert_eq!(app.seen.requests().len(), 2, "the third was not written");
         })
         .await;
 }
