@@ -83,6 +83,8 @@ pub(super) struct Wire {
     writing: Cell<Writing>,
     /// Who waits behind a write that was forgiven.
     forgiven: RefCell<Option<Waker>>,
+    /// Whether something waits until the peer reads on.
+    unsent: Cell<bool>,
 }
 
 /// Whether a reader is told that the peer has stopped sending. While it is not, the end reads as "nothing yet".
@@ -122,7 +124,13 @@ impl Wire {
             end: Cell::new(End::Shown),
             writing: Cell::new(writing),
             forgiven: RefCell::default(),
+            unsent: Cell::default(),
         })
+    }
+
+    /// Whether something waits until the peer reads on.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unsent.get()
     }
 
     /// Hides the end of what the peer sends.
@@ -191,7 +199,9 @@ impl WireIo {
         write: impl FnOnce(Pin<&mut Socket>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if self.0.writing.get() != Writing::Over {
-            match self.with(|socket| write(socket, cx)) {
+            let written = self.with(|socket| write(socket, cx));
+            self.0.unsent.set(written.is_pending());
+            match written {
                 // A broken connection is always readable, so whoever reads is woken.
                 Poll::Ready(Err(_)) if self.0.writing.get() == Writing::Forgiving => self.0.writing.set(Writing::Over),
                 written => return written,
@@ -235,6 +245,8 @@ impl AsyncWrite for WireIo {
         // A socket has nothing to flush; the library asks for it when all it had has been written.
         if self.0.end.get() == End::HiddenUntilFlushed {
             self.0.end.set(End::Shown);
+            // Whoever was told "nothing yet" in place of the end is told nothing else by the system.
+            cx.waker().wake_by_ref();
         }
         self.with(|socket| socket.poll_flush(cx))
     }
