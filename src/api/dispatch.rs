@@ -14,7 +14,7 @@ use crate::api::forward::{Attempt, Exchange, HiddenEnd, Ticket};
 use crate::api::headers::{self, Hop, REFUSED};
 use crate::api::hold::{self, Cause, Ended};
 use crate::api::ledger::Outcome;
-use crate::api::server::Session;
+use crate::api::server::{Busy, Session};
 use crate::api::{primary, replica};
 use crate::replication::Role;
 
@@ -24,17 +24,18 @@ use crate::replication::Role;
 pub(super) struct Gone;
 
 /// Answers one request.
-pub(super) async fn serve(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
-    let mut answer = route(Rc::clone(&session), request).await?;
+pub(super) async fn serve(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
+    let connection = session.connection();
+    let mut answer = route(session, request).await?;
     // What is left of a body nobody reads is in the next request's way.
-    let ends = session.core.is_closing() || session.left_unread();
+    let ends = connection.core.is_closing() || connection.left_unread();
     if ends && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(answer)
 }
 
-async fn route(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
+async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
     let core = Rc::clone(&session.core);
     let ticket = Ticket::new(Rc::clone(&core));
     let (mut head, body) = request.into_parts();

@@ -17,13 +17,13 @@ use crate::api::hold::Cause;
 use crate::api::io::Wire;
 use crate::api::ledger::Outcome;
 use crate::api::pool::Lease;
-use crate::api::server::Session;
+use crate::api::server::Busy;
 use crate::api::upgrade::Tunnel;
 use crate::api::worker::Core;
 
 /// A request of a client, from its head to its outcome.
 pub(super) struct Exchange {
-    pub(super) session: Rc<Session>,
+    pub(super) session: Busy,
     pub(super) ticket: Ticket,
     pub(super) head: Parts,
     pub(super) feed: Option<Rc<Feed>>,
@@ -156,7 +156,7 @@ fn stream(headers: &HeaderMap, body: Incoming, tail: Tail) -> ResponseBody {
 /// What is settled when an answer ends. Dropped before that, it counts the client as gone and closes the upstream's
 /// connection, so that the app learns of it at once (B99).
 pub(super) struct Tail {
-    session: Rc<Session>,
+    session: Busy,
     ticket: Ticket,
     lease: Lease,
     feed: Option<Rc<Feed>>,

@@ -106,6 +106,8 @@ pub(super) struct Wire {
     /// Who waits behind a write that was forgiven.
     forgiven: RefCell<Option<Waker>>,
     fence: Option<Fence>,
+    /// Whether something waits until the peer reads on.
+    unsent: Cell<bool>,
 }
 
 /// Whether a reader is told that the peer has stopped sending. While it is not, the end reads as "nothing yet".
@@ -146,7 +148,13 @@ impl Wire {
             writing: Cell::new(writing),
             forgiven: RefCell::default(),
             fence,
+            unsent: Cell::default(),
         })
+    }
+
+    /// Whether something waits until the peer reads on.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unsent.get()
     }
 
     /// Hides the end of what the peer sends.
@@ -218,7 +226,9 @@ impl WireIo {
             fence.check()?;
         }
         if self.0.writing.get() != Writing::Over {
-            match self.with(|socket| write(socket, cx)) {
+            let written = self.with(|socket| write(socket, cx));
+            self.0.unsent.set(written.is_pending());
+            match written {
                 // A broken connection is always readable, so whoever reads is woken.
                 Poll::Ready(Err(_)) if self.0.writing.get() == Writing::Forgiving => self.0.writing.set(Writing::Over),
                 written => return written,
@@ -262,6 +272,8 @@ impl AsyncWrite for WireIo {
         // A socket has nothing to flush; the library asks for it when all it had has been written.
         if self.0.end.get() == End::HiddenUntilFlushed {
             self.0.end.set(End::Shown);
+            // Whoever was told "nothing yet" in place of the end is told nothing else by the system.
+            cx.waker().wake_by_ref();
         }
         self.with(|socket| socket.poll_flush(cx))
     }

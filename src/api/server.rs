@@ -5,9 +5,11 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +21,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, trace};
 
@@ -28,7 +30,7 @@ use crate::api::headers::{self, Peer};
 use crate::api::io::{Socket, Wire, WireIo};
 use crate::api::listener::{AdminSocket, Listener};
 use crate::api::upgrade::Tunnel;
-use crate::api::worker::Core;
+use crate::api::worker::{Core, SWEEP_EVERY};
 use crate::api::{Limits, LocalApi, Right};
 
 /// How much of a message is read at a time, at most; also bounds what a slow reader makes this node keep.
@@ -50,6 +52,10 @@ pub(super) struct Session {
     /// The worker's sweep during which the newest request came.
     used: Cell<u32>,
     from_node: Cell<bool>,
+    /// Whether a request is being answered.
+    busy: Cell<bool>,
+    /// The last sweep that found the connection at work; while it waits for a head, it stays.
+    worked: Cell<u32>,
 }
 
 impl Session {
@@ -85,6 +91,18 @@ impl Session {
         self.from_node.set(true);
     }
 
+    /// Notes whether the connection is at work, or waits for a head.
+    fn look(&self) {
+        if self.busy.get() || self.wire.has_unsent() {
+            self.worked.set(self.core.sweep());
+        }
+    }
+
+    /// For how long, at least, no request has been there nor anything to be sent.
+    fn waited(&self) -> Duration {
+        SWEEP_EVERY * self.core.sweep().wrapping_sub(self.worked.get()).saturating_sub(1)
+    }
+
     /// Whether the connection has to end as soon as nothing runs on it.
     ///
     /// A request that meets a closing connection may have been executed, as far as its sender can know. So while the node
@@ -98,14 +116,44 @@ impl Session {
     }
 }
 
-/// How connections of clients and other nodes speak HTTP/1.1.
+/// A request that is being answered, for as long as that takes.
+pub(super) struct Busy(Rc<Session>);
+
+impl Busy {
+    fn new(session: &Rc<Session>) -> Self {
+        session.busy.set(true);
+        Self(Rc::clone(session))
+    }
+
+    /// The connection, which stays when the request is over.
+    pub(super) fn connection(&self) -> Rc<Session> {
+        Rc::clone(&self.0)
+    }
+}
+
+impl Deref for Busy {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.look();
+        self.0.busy.set(false);
+    }
+}
+
+/// How connections of clients and other nodes speak HTTP/1.1. The library's own limit on the time for a head would cost
+/// each request a timer; see [`serve_until_idle`] for ours.
 pub(super) fn builder(limits: Limits) -> http1::Builder {
     // Whether a request comes from a client or by way of another node is only known once it has been read.
     let most = limits.after_a_hop();
     let mut builder = http1::Builder::new();
     builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout)
+        .header_read_timeout(None)
         .auto_date_header(false)
         .half_close(false)
         .max_headers(most.head_lines)
@@ -128,10 +176,12 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
         unread: Cell::default(),
         used: Cell::new(core.sweep()),
         from_node: Cell::default(),
+        busy: Cell::default(),
+        worked: Cell::new(core.sweep()),
     });
     let service = service_fn(|request| {
         session.note(&request);
-        dispatch::serve(Rc::clone(&session), request)
+        dispatch::serve(Busy::new(&session), request)
     });
     let mut connection = core.http.serve_connection(TokioIo::new(WireIo(Rc::clone(&wire))), service);
     let ended = serve_until_idle(&session, &mut connection).await;
@@ -140,6 +190,10 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
         let early = connection.into_parts().read_buf;
         return tunnel.run(wire, early).await;
     }
+    let Some(ended) = ended else {
+        trace!("no head came in time");
+        return;
+    };
     match ended {
         // A connection that might have become a tunnel is handed out without its last bytes being flushed.
         Ok(()) if session.asked_upgrade.get() => drop((&mut connection).await),
@@ -152,13 +206,16 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
     }
 }
 
-/// Drives a connection; tells it once to end when it is idle, when the node's time is up.
-async fn serve_until_idle<C>(session: &Session, connection: &mut C) -> hyper::Result<()>
+/// Drives a connection; tells it once to end when it is idle, when the node's time is up. `None` when no head came in
+/// time: one timer lasts for a whole limit, and looks only then whether the time was spent waiting.
+async fn serve_until_idle<C>(session: &Session, connection: &mut C) -> Option<hyper::Result<()>>
 where
     C: Graceful + Unpin,
 {
     let core = &session.core;
+    let limit = core.config.limits.head_timeout;
     let mut turn = pin!(core.turn.notified());
+    let mut patience = pin!(sleep(limit));
     let (mut told, mut registered) = (false, false);
     poll_fn(|cx| {
         let mut served = Pin::new(&mut *connection).poll(cx);
@@ -167,15 +224,28 @@ where
             connection.end_when_idle();
             served = Pin::new(&mut *connection).poll(cx);
         }
+        if let Poll::Ready(served) = served {
+            return Poll::Ready(Some(served));
+        }
+        session.look();
         // A task's waker stays the same, so that one registration lasts until the node closes, and costs later polls
         // nothing; from then on each turn is waited for anew.
-        if served.is_pending() && (!registered || core.is_closing()) {
-            registered = true;
+        if !registered || core.is_closing() {
             while turn.as_mut().poll(cx).is_ready() {
                 turn.set(core.turn.notified());
             }
         }
-        served
+        if !registered || patience.is_elapsed() {
+            while patience.as_mut().poll(cx).is_ready() {
+                let left = limit.saturating_sub(session.waited());
+                if left.is_zero() {
+                    return Poll::Ready(None);
+                }
+                patience.as_mut().reset(Instant::now() + left);
+            }
+        }
+        registered = true;
+        Poll::Pending
     })
     .await
 }

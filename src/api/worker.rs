@@ -29,8 +29,8 @@ use crate::api::primary::App;
 use crate::api::{Config, Shared, server};
 use crate::node::BootId;
 
-/// How often idle upstream connections are looked through.
-const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// How often idle connections are looked through.
+pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// How long a worker rests when the system gives it no connection: it is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// How often it says so.

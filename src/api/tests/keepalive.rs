@@ -123,3 +123,40 @@ async fn a_primary_without_an_app_says_so() {
     let answer = node.client().await.get("/").await;
     assert_eq!((answer.status(), answer.json()["reason"].as_str()), (503, Some("no-upstream")));
 }
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_the_connection_and_nothing_else_does() {
+    let go = Go::new();
+    let app = slow_app(&go).await;
+    let primary = TestNode::with(Some(&app), |config| config.limits.head_timeout = Duration::from_millis(700));
+    primary.lead(1);
+    let mut patient = primary.client().await;
+    patient.say("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    for beginning in ["", "GET / HT"] {
+        let mut slow = primary.client().await;
+        slow.say(beginning).await;
+        assert_eq!(slow.rest().await, b"", "after {beginning:?}");
+    }
+    go.on();
+    assert_eq!(patient.answer().await.status(), 200, "it took longer than a head may");
+    assert_eq!(patient.get("/again").await.status(), 200, "its time for a head has just begun");
+    assert_eq!(patient.rest().await, b"", "no other head came");
+}
+
+#[tokio::test]
+async fn a_client_that_reads_slowly_is_not_one_that_sends_no_head() {
+    let body = "x".repeat(16 * 1024 * 1024);
+    let app = TestApp::answering({
+        let body = body.clone();
+        move |_| ok(&body)
+    })
+    .await;
+    let primary = TestNode::with(Some(&app), |config| config.limits.head_timeout = Duration::from_millis(700));
+    primary.lead(1);
+    let mut reader = primary.client().await;
+    reader.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    for _ in 0..2 {
+        assert_eq!(primary.client().await.rest().await, b"", "no head came");
+    }
+    assert_eq!(reader.answer().await.text().len(), body.len());
+}
