@@ -158,6 +158,15 @@ impl Node {
         self.ask("GET", path, &[])
     }
 
+    /// Waits until the node takes no more connections: its workers know by then that it is stopping.
+    pub(crate) fn refuses_connections(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(&self.address).is_ok() {
+            assert!(Instant::now() < deadline, "the node still takes connections");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Waits until the node says that it is a `role`.
     pub(crate) fn becomes(&self, role: &str) {
         self.waits_for(role, |status| status["role"] == role);

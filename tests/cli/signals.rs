@@ -67,12 +67,12 @@ fn send(node: &Node) -> TcpStream {
 fn a_running_request_is_finished_first() {
     // B124
     let app = SlowApp::start();
-    let mut node = Node::start(&["--upstream", &app.url()]);
+    let mut node = Node::start(&["--upstream", &app.url(), "--workers", "1"]);
     let mut client = send(&node);
     let mut running = app.request();
     assert_eq!(node.get("/_bellwether/ready").status, 200);
     node.process.signal(Signal::TERM);
-    node.process.line("Stopping");
+    node.refuses_connections();
     running.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
