@@ -175,6 +175,14 @@ impl Lock for SqliteLock {
         self.0.release("withdraw", None).await
     }
 
+    async fn erase(&self) -> Result<(), StoreError> {
+        let mut session = self.0.database.session("erase").await?;
+        match self.0.seat.erase(session.connection()).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(session.fail(error)),
+        }
+    }
+
     async fn leader(&self) -> Result<Option<Leader>, StoreError> {
         let row = self.0.row("leader").await?;
         Ok(self.0.holder(row.as_ref())?.map(|(leader, _)| leader))
