@@ -14,6 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("shutdown", &[]),
     ("store", &["node", "clock", "backoff"]),
     ("replication", &["store", "node", "clock", "backoff"]),
+    ("check", &["replication", "store", "node"]),
     ("cluster", &["node"]),
     ("api", &["replication", "cluster", "store", "node", "clock", "backoff"]),
 ];

@@ -7,6 +7,7 @@ mod node;
 mod observe;
 mod precedence;
 mod signals;
+mod store;
 mod usage;
 mod verbs;
 mod warnings;
