@@ -5,6 +5,7 @@ mod help;
 mod local;
 mod node;
 mod observe;
+mod plan;
 mod precedence;
 mod signals;
 mod store;
