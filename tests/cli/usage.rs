@@ -192,7 +192,10 @@ fn an_address_that_is_taken_is_a_failure_with_its_name() {
 
 #[test]
 fn a_node_that_cannot_be_reached_is_one_line() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // Bound, so that nobody else is given it, and not listening.
+    let vacant = tokio::net::TcpSocket::new_v4().unwrap();
+    vacant.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let free = vacant.local_addr().unwrap().to_string();
     for command in ["info", "resign"] {
         let ended = Ended::with([command, "-H", &free]);
         assert_eq!(ended.status, Some(1), "{ended:?}");
