@@ -191,7 +191,7 @@ async fn at_no_time_do_two_hold_the_same_epoch() {
 #[tokio::test]
 async fn a_database_locked_for_a_while_costs_nothing_and_for_longer_a_ttl_at_most() {
     let file = File::new();
-    let timing = Timing::new(Duration::from_secs(3)).unwrap();
+    let timing = Timing::new(Duration::from_secs(6)).unwrap();
     let mut election = Election::start(&file, timing);
     let first = election.primary().await;
     let mut intruder = file.connect().await;
