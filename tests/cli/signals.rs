@@ -27,6 +27,28 @@ fn a_node_whose_store_is_down_ends_all_the_same() {
     assert_eq!(node.process.ended().code(), Some(0));
 }
 
+#[test]
+fn a_hang_up_changes_nothing() {
+    // B126: there is nothing to reload, and no tenure and no stream is lost by asking for it.
+    let app = SlowApp::start();
+    let election = ["--replication", "--advertise", "10.0.0.1:4000", "--replication-ttl", "60s", "memory:", "--upstream"];
+    let mut node = Node::start(&[&election[..], &[&app.url()]].concat());
+    node.becomes("primary");
+    let epoch = || node.get("/_bellwether/status").json()["epoch"].clone();
+    let before = epoch();
+    let mut client = send(&node);
+    let mut running = app.request();
+    for _ in 0..3 {
+        node.process.signal(Signal::HUP);
+        node.process.line("Nothing to reload");
+    }
+    running.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone").unwrap();
+    let mut answer = vec![0; 512];
+    let length = client.read(&mut answer).unwrap();
+    assert!(answer[..length].starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&answer[..length]));
+    assert_eq!(node.get("/_bellwether/status").json()["epoch"], before);
+}
+
 /// An app that takes a request and leaves it unanswered until it is told.
 struct SlowApp {
     listener: TcpListener,
