@@ -49,6 +49,20 @@ fn a_hang_up_changes_nothing() {
     assert_eq!(node.get("/_bellwether/status").json()["epoch"], before);
 }
 
+#[test]
+fn a_node_whose_log_nobody_reads_any_more_goes_on() {
+    // A terminal that was closed, or `2>&1 | tee` that was ended.
+    let mut node = Node::start(&["--replication", "--advertise", "10.0.0.1:4000", "--replication-ttl", "60s", "memory:"]);
+    node.becomes("primary");
+    node.process.stop_reading();
+    for _ in 0..3 {
+        node.process.signal(Signal::HUP);
+        assert_eq!(node.get("/_bellwether/leader").json()["role"], "primary");
+    }
+    node.process.signal(Signal::TERM);
+    assert_eq!(node.process.ended().code(), Some(0));
+}
+
 /// An app that takes a request and leaves it unanswered until it is told.
 struct SlowApp {
     listener: TcpListener,
