@@ -65,6 +65,7 @@ fn an_election_needs_a_store_an_address_and_a_time_that_fit() {
         (&["manage", "--replication", "memory:"], "--advertise (BELLWETHER_ADVERTISE) is required with --replication"),
         // A node that only thinks it is alone would serve beside another.
         (&["manage", "memory:"], "a STORE is given without --replication"),
+        (&["manage", "--store-opt", "cacert=/ca.pem"], "--store-opt (BELLWETHER_STORE_OPT) is given without a STORE"),
         (&["manage", "--advertise", "10.0.0.1"], "ip:port or hostname:port"),
         (&["manage", "--advertise", "10.0.0.1:0"], "1 to 65535"),
         // B127: an address that nobody can dial.
