@@ -108,7 +108,10 @@ async fn a_silent_watch_ends_by_itself() {
     assert!(timeout(Duration::from_millis(500), &mut waiting).await.is_err(), "nothing has changed yet");
     wire.set(Mode::Blackhole);
     let ended = timeout(Duration::from_secs(40), &mut waiting).await;
-    assert!(matches!(ended, Ok(Err(StoreError::Unavailable { .. }))), "{ended:?}");
+    let Ok(Err(error @ StoreError::Unavailable { .. })) = ended else { panic!("{ended:?}") };
+    let said = error.to_string();
+    assert!(said.contains(&wire.address().to_string()), "it names the member: {said}");
+    assert!(!said.contains(['{', '"']), "it is said in words: {said}");
 }
 
 /// A connection that was cut, or has swallowed what was said, is replaced by the next call.
