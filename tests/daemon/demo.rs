@@ -11,8 +11,10 @@ use tokio::time::Instant;
 
 use crate::support::{wait_for, within};
 
-/// The issue's own limit for the whole demo.
-const LIMIT: Duration = Duration::from_secs(30);
+/// What the demo promises to be done within.
+const PROMISE: Duration = Duration::from_secs(30);
+/// How long anything that is waited for may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(40);
 
 #[tokio::test]
 async fn the_demo_shows_a_failover_within_half_a_minute() {
@@ -24,7 +26,7 @@ async fn the_demo_shows_a_failover_within_half_a_minute() {
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
 
     let gap = Duration::from_millis(said["gap_ms"].as_u64().unwrap());
-    assert!(gap > Duration::from_millis(500) && gap < Duration::from_secs(6), "the lock outlives a killed node by its TTL: {gap:?}");
+    assert!(gap > Duration::from_millis(500) && gap < Duration::from_secs(10), "the lock outlives a killed node by its TTL: {gap:?}");
     assert!(said["planned"]["gap_ms"].as_u64() < said["gap_ms"].as_u64(), "{said}");
     let counted = |key: &str| said[key].as_u64().unwrap();
     let failed = said["failed"].as_object().unwrap().values().map(|times| times.as_u64().unwrap()).sum::<u64>();
@@ -33,7 +35,7 @@ async fn the_demo_shows_a_failover_within_half_a_minute() {
     assert_eq!((counted("failed_gets"), counted("executed_twice")), (0, 0), "{said}");
     assert_eq!((&said["rejoined"], &said["late_write_refused"]), (&Value::Bool(true), &Value::Bool(true)));
     assert!(said["epochs"].as_object().unwrap().len() >= 3, "{said}");
-    assert!(started.elapsed() < LIMIT);
+    assert!(started.elapsed() < PROMISE);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
 }
 
@@ -71,10 +73,10 @@ async fn a_signal_leaves_nothing_behind() {
         let nodes = children(&child);
         assert_eq!(nodes.len(), 3, "three nodes run: {nodes:?}");
         kill_process(pid(&child), signal).unwrap();
-        let status = within("the end", Duration::from_secs(5), child.wait()).await.unwrap();
+        let status = within("the end", LIMIT, child.wait()).await.unwrap();
         assert_eq!(status.success(), succeeds, "{status}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the folder is removed");
-        wait_for("the nodes to be gone", Duration::from_secs(5), async || {
+        wait_for("the nodes to be gone", LIMIT, async || {
             let left = nodes.iter().filter(|node| std::path::Path::new(&format!("/proc/{node}")).exists()).collect::<Vec<_>>();
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         })

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::http::{Broken, Client, Method, PATIENCE, request, with};
@@ -24,7 +24,6 @@ pub(crate) struct Outcome {
     pub(crate) id: String,
     pub(crate) method: Method,
     pub(crate) through: SocketAddr,
-    pub(crate) latency: Duration,
     pub(crate) end: End,
 }
 
@@ -177,7 +176,6 @@ async fn send(number: usize, node: SocketAddr, every: Duration, work: u64, outco
 
 async fn one(client: &Client, through: SocketAddr, method: Method, id: String, work: u64) -> Outcome {
     let target = format!("/slow?ms={work}");
-    let sent = Instant::now();
     let body = if method == Method::POST { "an order" } else { "" };
     let answer = client.send(with(request(method.clone(), &target, body), REQUEST_ID, &id)).await;
     let end = match answer {
@@ -191,5 +189,5 @@ async fn one(client: &Client, through: SocketAddr, method: Method, id: String, w
         }
         Err(broken) => End::Broken(broken),
     };
-    Outcome { id, method, through, latency: sent.elapsed(), end }
+    Outcome { id, method, through, end }
 }
