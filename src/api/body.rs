@@ -23,6 +23,14 @@ impl ResponseBody {
     pub(super) fn empty() -> Self {
         Self::Whole(Bytes::new())
     }
+
+    /// The same for HTTP/2, where an answer without a body ends with its head, whatever length that states.
+    pub(super) fn for_stream(self) -> Self {
+        match self {
+            Self::Bodiless(_) => Self::empty(),
+            Self::Whole(_) | Self::Stream(..) => self,
+        }
+    }
 }
 
 impl Body for ResponseBody {
