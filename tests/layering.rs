@@ -25,13 +25,14 @@ const PLAIN_STORE_TYPES: &[&str] = &["Epoch", "Leader"];
 const PLACES: &[(&str, &[&str])] = &[
     ("clap", &["cli/"]),
     ("clap_complete", &["cli/"]),
-    ("hyper", &["api/", "demo/"]),
-    ("hyper_util", &["api/", "demo/"]),
+    ("hyper", &["api/", "demo/", "store/consul/", "store/kubernetes/"]),
+    ("hyper_util", &["api/", "demo/", "store/consul/", "store/kubernetes/"]),
     ("tower", &["api/"]),
     ("prometheus_client", &["api/"]),
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),
     ("etcd_client", &["store/etcd/"]),
-    ("sqlx", &["store/sqlite/"]),
+    ("sqlx", &["store/sql/", "store/sqlite/"]),
+    ("zookeeper_client", &["store/zookeeper/"]),
 ];
 
 #[test]

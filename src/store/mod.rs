@@ -58,6 +58,21 @@ pub enum OpenError {
     Place(String),
 }
 
+/// A driver's lock: the driver's feature, and what to call. In a build without the driver this is never reached, for then
+/// no URL leads here.
+macro_rules! driver {
+    ($feature:literal, $driver:ident::open($($argument:expr),+)) => {{
+        #[cfg(feature = $feature)]
+        let opened = $driver::open($($argument),+);
+        #[cfg(not(feature = $feature))]
+        let opened = {
+            let _ = ($($argument),+);
+            Err(OpenError::Place(UrlError::NotBuilt($feature, $feature).to_string()))
+        };
+        opened
+    }};
+}
+
 impl StoreUrl {
     /// Makes the lock of one node. Nothing is sent: a store that is down is no error here.
     ///
@@ -67,36 +82,33 @@ impl StoreUrl {
         self.check_options(options)?;
         self.check_ttl(config.ttl)?;
         match &self.place {
-            Place::Etcd(endpoints) => open_etcd(endpoints, options, config),
-            Place::Sqlite(path) => open_sqlite(path, &config),
+            Place::Consul(_) => not_yet("consul"),
+            Place::Etcd(endpoints) => driver!("etcd", etcd::open(endpoints, options, config)),
+            Place::Kubernetes(_) => not_yet("kubernetes"),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
+            Place::Mysql(_) => not_yet("mysql"),
+            Place::Postgres(_) => not_yet("postgres"),
+            Place::Sqlite(path) => driver!("sqlite", sqlite::open(path, &config)),
+            Place::ZooKeeper(_) => not_yet("zk"),
         }
     }
+}
+
+/// What a driver that is still to be written answers.
+fn not_yet(store: &str) -> Result<Arc<dyn Lock>, OpenError> {
+    Err(OpenError::Place(format!("the store `{store}` is not in this version yet: use etcd://, sqlite:// or memory:")))
 }
 
 /// Whether this build has a store's driver.
 fn has_driver(scheme: Scheme) -> bool {
     match scheme {
+        Scheme::Consul => cfg!(feature = "consul"),
         Scheme::Etcd => cfg!(feature = "etcd"),
-        Scheme::Sqlite => cfg!(feature = "sqlite"),
+        Scheme::Kubernetes => cfg!(feature = "kubernetes"),
         Scheme::Memory => true,
+        Scheme::Mysql => cfg!(feature = "mysql"),
+        Scheme::Postgres => cfg!(feature = "postgres"),
+        Scheme::Sqlite => cfg!(feature = "sqlite"),
+        Scheme::ZooKeeper => cfg!(feature = "zookeeper"),
     }
-}
-
-#[cfg(feature = "etcd")]
-use etcd::open as open_etcd;
-
-/// Never called: without the driver there is no URL that leads here.
-#[cfg(not(feature = "etcd"))]
-fn open_etcd(_: &[crate::node::Address], _: &StoreOptions, _: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(UrlError::NotBuilt("etcd").to_string()))
-}
-
-#[cfg(feature = "sqlite")]
-use sqlite::open as open_sqlite;
-
-/// Never called: without the driver there is no URL that leads here.
-#[cfg(not(feature = "sqlite"))]
-fn open_sqlite(_: &std::path::Path, _: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(UrlError::NotBuilt("sqlite").to_string()))
 }

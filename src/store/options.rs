@@ -1,8 +1,10 @@
-//! What `--store-opt` carries: certificates and credentials, always as the names of files, never as the secret itself.
+//! What `--store-opt` carries: certificates and credentials, always as the names of files, never as the secret itself, and
+//! what only one kind of store has a setting for.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// One `key=value` of `--store-opt`.
 #[derive(Clone, PartialEq, Eq)]
@@ -20,10 +22,13 @@ pub(super) enum OptionKey {
     Username,
     PasswordFile,
     TokenFile,
+    LockDelay,
+    Kubeconfig,
 }
 
 impl OptionKey {
-    const ALL: [Self; 6] = [Self::CaCert, Self::Cert, Self::Key, Self::Username, Self::PasswordFile, Self::TokenFile];
+    const ALL: [Self; 8] =
+        [Self::CaCert, Self::Cert, Self::Key, Self::Username, Self::PasswordFile, Self::TokenFile, Self::LockDelay, Self::Kubeconfig];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -33,9 +38,16 @@ impl OptionKey {
             Self::Username => "username",
             Self::PasswordFile => "password-file",
             Self::TokenFile => "token-file",
+            Self::LockDelay => "lock-delay",
+            Self::Kubeconfig => "kubeconfig",
         }
     }
 }
+
+/// Consul's own limit.
+const MOST_LOCK_DELAY: Duration = Duration::from_secs(60);
+/// What Consul waits after a session was ended in any other way than by giving its lock back.
+const DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(1);
 
 /// Why a `--store-opt` cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -47,11 +59,14 @@ pub enum OptionError {
     #[error("store option `{0}` has an empty value: write it as {0}=value")]
     Empty(&'static str),
     /// A key that no store has.
-    #[error("there is no store option `{0}`: there are cacert, cert, key, username, password-file and token-file")]
+    #[error("there is no store option `{0}`: there are cacert, cert, key, username, password-file, token-file, lock-delay and kubeconfig")]
     Unknown(String),
     /// The secret itself instead of the file that has it.
     #[error("a secret on the command line can be read by every user of this machine: put it into a file and write --store-opt {0}=FILE")]
     Secret(&'static str),
+    /// No time that Consul would take.
+    #[error("store option `lock-delay` takes a duration from 0s to 1m, like 1s, not `{0}`")]
+    LockDelay(String),
     /// The same key twice.
     #[error("store option `{0}` is given twice: give it once")]
     Twice(&'static str),
@@ -75,9 +90,14 @@ impl FromStr for StoreOption {
             (None, _) => Err(OptionError::Unknown(name.to_owned())),
             (Some(key), None) => Err(OptionError::Form(key.name().to_owned())),
             (Some(key), Some("")) => Err(OptionError::Empty(key.name())),
+            (Some(OptionKey::LockDelay), Some(value)) if lock_delay(value).is_none() => Err(OptionError::LockDelay(value.to_owned())),
             (Some(key), Some(value)) => Ok(Self { key, value: value.to_owned() }),
         }
     }
+}
+
+fn lock_delay(text: &str) -> Option<Duration> {
+    humantime::parse_duration(text).ok().filter(|delay| *delay <= MOST_LOCK_DELAY)
 }
 
 impl fmt::Debug for StoreOption {
@@ -126,6 +146,25 @@ impl StoreOptions {
     /// The certificate that we show the store, and its key.
     pub fn identity(&self) -> Option<(&Path, &Path)> {
         self.value(OptionKey::Cert).zip(self.value(OptionKey::Key)).map(|(cert, key)| (Path::new(cert), Path::new(key)))
+    }
+
+    /// The file with the token that lets us in.
+    pub fn token_file(&self) -> Option<&Path> {
+        self.value(OptionKey::TokenFile).map(Path::new)
+    }
+
+    /// The file that says where the Kubernetes cluster is and who we are to it.
+    pub fn kubeconfig(&self) -> Option<&Path> {
+        self.value(OptionKey::Kubeconfig).map(Path::new)
+    }
+
+    /// How long Consul shall keep a lock from the others after its session expired or was destroyed. Giving a lock back
+    /// has no delay.
+    ///
+    /// One second where nothing is given: a holder whose session somebody destroys hears of it within milliseconds, and has
+    /// stopped serving before the next one begins.
+    pub fn lock_delay(&self) -> Duration {
+        self.value(OptionKey::LockDelay).and_then(lock_delay).unwrap_or(DEFAULT_LOCK_DELAY)
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = OptionKey> {
@@ -195,6 +234,8 @@ mod tests {
             ("", "there are cacert"),
             ("password=hunter2", "password-file=FILE"),
             ("token=hunter2", "token-file=FILE"),
+            ("lock-delay=15", "from 0s to 1m"),
+            ("lock-delay=61s", "from 0s to 1m"),
         ] {
             let error = text.parse::<StoreOption>().unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
@@ -209,6 +250,14 @@ mod tests {
         assert_eq!((options.username(), options.password_file()), (Some("a=b"), Some(Path::new("/p"))));
         let twice = StoreOptions::new([option("cert=a"), option("cert=b")]).unwrap_err();
         assert_eq!(twice, OptionError::Twice("cert"));
+    }
+
+    #[test]
+    fn a_lock_delay_may_be_nothing_but_is_a_second_unless_given() {
+        let delay = |given: &[&str]| StoreOptions::new(given.iter().map(|text| text.parse().unwrap())).unwrap().lock_delay();
+        assert_eq!(delay(&[]), Duration::from_secs(1));
+        assert_eq!(delay(&["lock-delay=0s"]), Duration::ZERO);
+        assert_eq!(delay(&["lock-delay=1m"]), Duration::from_secs(60));
     }
 
     #[test]

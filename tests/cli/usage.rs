@@ -109,6 +109,10 @@ fn every_wrong_store_gets_its_sentence() {
         ("redis://10.0.0.1", "no store `redis`"),
         ("consul://10.0.0.1:8500", "not in this version"),
         ("sqlite://lock.db", "three slashes"),
+        ("postgres://bellwether@10.0.0.1", "names no database"),
+        ("mysql://10.0.0.1/bellwether", "needs a user"),
+        ("zk://", "like zk://HOST:2181/prefix"),
+        ("kubernetes://", "kubernetes://NAMESPACE"),
     ] {
         assert_refused(&[&manage[..], &[store]].concat(), words);
         assert_refused(&["observe", store], words);

@@ -1,15 +1,21 @@
 //! The store argument: one URL that says which store, where it is, and what the election's prefix is.
 //!
-//! Every scheme of the product is known here, also those whose driver this version or this build has not, so that a
-//! wrong URL is told apart from one that came too early. Nothing is opened, resolved or read.
+//! Every scheme of the product is known here, also those whose driver this build has not, so that a wrong URL is told
+//! apart from one that this build cannot use. Nothing is opened, resolved or read.
+
+mod parse;
+mod scheme;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::election::{Election, NameError, check_prefix};
+use super::election::{Election, NameError};
+use super::options::StoreOptions;
 use crate::node::{Address, AddressError};
+
+pub(super) use scheme::Scheme;
 
 /// A store argument that is well formed, and whose driver this build has.
 #[derive(Clone, PartialEq, Eq)]
@@ -22,20 +28,44 @@ pub struct StoreUrl {
 /// Where the store is, in its own terms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Place {
+    /// Agents or servers of one Consul datacentre, at least one.
+    Consul(Vec<Address>),
     /// The members of an etcd cluster, at least one.
     Etcd(Vec<Address>),
-    /// A database file; the path is absolute.
-    Sqlite(PathBuf),
+    /// A namespace of the cluster that the credentials lead to.
+    Kubernetes(String),
     /// A table of this process, shared by all URLs of the same text.
     Memory,
+    /// A database of a MySQL or MariaDB server.
+    Mysql(Database),
+    /// A database of a PostgreSQL server.
+    Postgres(Database),
+    /// A database file; the path is absolute.
+    Sqlite(PathBuf),
+    /// The members of a ZooKeeper ensemble, at least one.
+    ZooKeeper(Vec<Address>),
 }
 
-/// A kind of store that this version has a driver for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scheme {
-    Etcd,
-    Sqlite,
-    Memory,
+/// A database of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Database {
+    pub(super) server: Address,
+    /// As whom to log in, where the URL says so.
+    user: Option<String>,
+    pub(super) name: String,
+}
+
+impl Database {
+    /// As whom to log in: the URL's user or the `username` option, of which just one is there once
+    /// [`check_options`](StoreUrl::check_options) has passed.
+    pub(super) fn user<'a>(&'a self, options: &'a StoreOptions) -> Option<&'a str> {
+        self.user.as_deref().or(options.username())
+    }
+
+    /// Whether the URL itself names the user.
+    pub(super) fn names_user(&self) -> bool {
+        self.user.is_some()
+    }
 }
 
 /// Why a text is no [`StoreUrl`]. No message shows what stands before an `@`, for that may be a password.
@@ -45,28 +75,28 @@ pub enum UrlError {
     #[error("`{0}` is no store URL: write it like etcd://HOST:2379/prefix or sqlite:///path/to/file.db")]
     NoScheme(String),
     /// A scheme that is not the product's.
-    #[error("there is no store `{0}`: there are etcd://, sqlite:// and memory:")]
+    #[error("there is no store `{0}`: there are consul://, etcd://, kubernetes://, mysql://, postgres://, sqlite://, zk:// and memory:")]
     Unknown(String),
-    /// A scheme that comes later.
-    #[error("the store `{0}` is not in this version: use etcd://, sqlite:// or memory:")]
-    NotYet(&'static str),
-    /// A scheme whose driver was left out when the program was built.
-    #[error("this bellwether was built without the store `{0}`: build it with --features {0}")]
-    NotBuilt(&'static str),
+    /// A scheme whose driver was left out when the program was built; and the feature that has it.
+    #[error("this bellwether was built without the store `{0}`: build it with --features {1}")]
+    NotBuilt(&'static str, &'static str),
     /// A password, seen by everybody who can list processes.
     #[error(
         "the store URL has a password in it, which every user of this machine can read: put it into a file and write --store-opt username=USER --store-opt password-file=FILE"
     )]
     Password,
-    /// A user's name in the place where the URL of a later store has it.
-    #[error("the store URL has a user in it: write --store-opt username=USER instead")]
-    User,
+    /// A user's name where only the URLs of databases have it; and the option to use.
+    #[error("the store URL has a user in it: write --store-opt {0} instead")]
+    User(&'static str),
+    /// A user's name that cannot be told from the rest of the URL.
+    #[error("the user in the store URL is empty, or has spaces or one of / ? # % in it: write --store-opt username=USER instead")]
+    UserName,
     /// `?` or `#`.
     #[error("the store URL ends with `{0}`: settings go into --store-opt")]
     Settings(String),
-    /// No host.
-    #[error("the store URL names no host: write it like etcd://HOST:2379/prefix")]
-    NoHost,
+    /// No host; and a URL that has one.
+    #[error("the store URL names no host: write it like {0}")]
+    NoHost(&'static str),
     /// A host that is none.
     #[error("the store's host {0}")]
     Host(#[source] AddressError),
@@ -76,6 +106,15 @@ pub enum UrlError {
     /// A path that cannot be a prefix.
     #[error(transparent)]
     Prefix(#[from] NameError),
+    /// No database; and a URL that has one.
+    #[error("the store URL names no database: write it like {0}")]
+    NoDatabase(&'static str),
+    /// A path that is no database's name.
+    #[error("`{0}` is no usable name for a database: write one name, without slashes, spaces or %")]
+    Database(String),
+    /// A namespace that Kubernetes would not take.
+    #[error("`{0}` is no namespace: write it like kubernetes://NAMESPACE, with 1 to 63 of the characters a-z 0-9 -")]
+    Namespace(String),
     /// A file without its full path.
     #[error("`{0}` is no full path: write it with three slashes, like sqlite:///var/lib/bellwether/election.db")]
     Relative(String),
@@ -96,19 +135,16 @@ impl StoreUrl {
         Election::new(&self.prefix, service)
     }
 
-    /// The least TTL that the store can keep.
+    /// The least TTL that a store of this kind can keep. A server may have a greater one of its own.
     pub fn least_ttl(&self) -> Duration {
-        match self.place {
-            Place::Etcd(_) => Duration::from_secs(1),
-            Place::Sqlite(_) | Place::Memory => Duration::from_millis(500),
-        }
+        self.kind().least_ttl()
     }
 
     /// Whether only this machine can see the store.
     pub fn is_local(&self) -> bool {
-        match self.place {
-            Place::Etcd(_) => false,
-            Place::Sqlite(_) | Place::Memory => true,
+        match self.kind() {
+            Scheme::Memory | Scheme::Sqlite => true,
+            Scheme::Consul | Scheme::Etcd | Scheme::Kubernetes | Scheme::Mysql | Scheme::Postgres | Scheme::ZooKeeper => false,
         }
     }
 
@@ -124,35 +160,15 @@ impl StoreUrl {
 
     pub(super) fn kind(&self) -> Scheme {
         match self.place {
+            Place::Consul(_) => Scheme::Consul,
             Place::Etcd(_) => Scheme::Etcd,
-            Place::Sqlite(_) => Scheme::Sqlite,
+            Place::Kubernetes(_) => Scheme::Kubernetes,
             Place::Memory => Scheme::Memory,
+            Place::Mysql(_) => Scheme::Mysql,
+            Place::Postgres(_) => Scheme::Postgres,
+            Place::Sqlite(_) => Scheme::Sqlite,
+            Place::ZooKeeper(_) => Scheme::ZooKeeper,
         }
-    }
-}
-
-impl Scheme {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Etcd => "etcd",
-            Self::Sqlite => "sqlite",
-            Self::Memory => "memory",
-        }
-    }
-
-    fn parse(name: &str) -> Result<Self, UrlError> {
-        let scheme = match name {
-            "etcd" => Self::Etcd,
-            "sqlite" => Self::Sqlite,
-            "memory" => Self::Memory,
-            "consul" => return Err(UrlError::NotYet("consul")),
-            "zk" => return Err(UrlError::NotYet("zk")),
-            "postgres" => return Err(UrlError::NotYet("postgres")),
-            "mysql" => return Err(UrlError::NotYet("mysql")),
-            "kubernetes" => return Err(UrlError::NotYet("kubernetes")),
-            other => return Err(UrlError::Unknown(other.to_owned())),
-        };
-        if super::has_driver(scheme) { Ok(scheme) } else { Err(UrlError::NotBuilt(scheme.name())) }
     }
 }
 
@@ -160,94 +176,25 @@ impl FromStr for StoreUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let (scheme, rest) = split_scheme(text)?;
-        let default_prefix = || Election::DEFAULT_PREFIX.to_owned();
-        let (place, prefix) = match Scheme::parse(scheme)? {
-            Scheme::Etcd => parse_etcd(rest)?,
-            Scheme::Sqlite => (Place::Sqlite(parse_path(rest)?), default_prefix()),
-            Scheme::Memory => (parse_memory(rest)?, default_prefix()),
+        let (scheme, rest) = parse::split_scheme(text)?;
+        let scheme = Scheme::parse(scheme)?;
+        let mut prefix = Election::DEFAULT_PREFIX.to_owned();
+        let mut members = |port| {
+            let members;
+            (members, prefix) = parse::members(scheme, rest, port)?;
+            Ok::<_, UrlError>(members)
+        };
+        let place = match scheme {
+            Scheme::Consul => Place::Consul(members(8500)?),
+            Scheme::Etcd => Place::Etcd(members(2379)?),
+            Scheme::Kubernetes => Place::Kubernetes(parse::namespace(rest)?),
+            Scheme::Memory => parse::memory(rest).map(|()| Place::Memory)?,
+            Scheme::Mysql => Place::Mysql(parse::database(scheme, rest, 3306)?),
+            Scheme::Postgres => Place::Postgres(parse::database(scheme, rest, 5432)?),
+            Scheme::Sqlite => Place::Sqlite(parse::path(rest)?),
+            Scheme::ZooKeeper => Place::ZooKeeper(members(2181)?),
         };
         Ok(Self { text: text.to_owned(), place, prefix })
-    }
-}
-
-/// The scheme, and what follows its colon; a host and port alone is not taken for one.
-fn split_scheme(text: &str) -> Result<(&str, &str), UrlError> {
-    let no_scheme = || UrlError::NoScheme(without_user(text));
-    let (scheme, rest) = text.split_once(':').ok_or_else(no_scheme)?;
-    let is_name = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
-    match is_name && (rest.starts_with("//") || scheme == "memory") {
-        true => Ok((scheme, rest)),
-        false => Err(no_scheme()),
-    }
-}
-
-fn without_user(text: &str) -> String {
-    text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, rest)| format!("…@{rest}"))
-}
-
-/// `//HOST:PORT,HOST:PORT/PREFIX`
-fn parse_etcd(rest: &str) -> Result<(Place, String), UrlError> {
-    let rest = rest.strip_prefix("//").unwrap_or(rest);
-    // The last `@`, wherever it is: a password may itself have slashes and question marks.
-    if let Some((user, _)) = rest.rsplit_once('@') {
-        return Err(if user.contains(':') { UrlError::Password } else { UrlError::User });
-    }
-    refuse_settings(rest)?;
-    let (hosts, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    let prefix = match prefix.strip_suffix('/').unwrap_or(prefix) {
-        "" => Election::DEFAULT_PREFIX,
-        prefix => prefix,
-    };
-    check_prefix(prefix)?;
-    let mut endpoints = Vec::new();
-    for host in hosts.split(',') {
-        let endpoint = parse_host(host)?;
-        if endpoints.contains(&endpoint) {
-            return Err(UrlError::Twice(endpoint));
-        }
-        endpoints.push(endpoint);
-    }
-    Ok((Place::Etcd(endpoints), prefix.to_owned()))
-}
-
-/// A host with its port, or with etcd's own.
-fn parse_host(host: &str) -> Result<Address, UrlError> {
-    let has_port = match host.rsplit_once(']') {
-        Some((_, after)) => after.contains(':'),
-        None => host.contains(':'),
-    };
-    match host {
-        "" => Err(UrlError::NoHost),
-        host if has_port => host.parse().map_err(UrlError::Host),
-        host => format!("{host}:2379").parse().map_err(UrlError::Host),
-    }
-}
-
-/// `///ABSOLUTE/PATH`, byte for byte.
-fn parse_path(rest: &str) -> Result<PathBuf, UrlError> {
-    let path = rest.strip_prefix("//").unwrap_or(rest);
-    refuse_settings(path)?;
-    if !path.starts_with('/') {
-        return Err(UrlError::Relative(without_user(path)));
-    }
-    if path.ends_with('/') || Path::new(path).file_name().is_none() {
-        return Err(UrlError::Folder(path.to_owned()));
-    }
-    Ok(PathBuf::from(path))
-}
-
-fn parse_memory(name: &str) -> Result<Place, UrlError> {
-    match name.is_empty() || check_prefix(name).is_ok() && !name.contains('/') {
-        true => Ok(Place::Memory),
-        false => Err(UrlError::MemoryName(without_user(name))),
-    }
-}
-
-fn refuse_settings(rest: &str) -> Result<(), UrlError> {
-    match rest.find(['?', '#']) {
-        Some(start) => Err(UrlError::Settings(rest[start..].to_owned())),
-        None => Ok(()),
     }
 }
 
