@@ -39,6 +39,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     let core = Rc::clone(&session.core);
     let ticket = Ticket::new(Rc::clone(&core));
     let (mut head, body) = request.into_parts();
+    let hidden = session.asked_upgrade().then(|| HiddenEnd::new(Rc::clone(&session.wire)));
     if mux::is_asked_for(&head) {
         ticket.end(Outcome::Local);
         return Ok(mux::accept(&session));
@@ -61,7 +62,6 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         session.comes_from_node();
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
-    let hidden = terms.upgrade.then(|| HiddenEnd::new(Rc::clone(&session.wire)));
     let exchange =
         Exchange { session, ticket, head, feed, terms, hidden, deadline: None, held: Default::default(), troubles: 0, maybe_sent: false };
     pursue(exchange).await

@@ -219,29 +219,30 @@ impl Link {
     /// Sends a request and waits for the head of its answer, for as long as that takes.
     pub(super) async fn exchange(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
         let _waiting = Waiting::new(&self.waiting);
-        let exchanged = match self.over_mux(request).await {
-            Ok(exchanged) => exchanged,
-            Err(request) => self.over_pool(request, core).await,
-        };
+        let exchanged = self.send(request, core).await;
         if matches!(exchanged, Exchanged::Answered(..) | Exchanged::Refused(_) | Exchanged::Lost(_)) {
             self.heard.set(true);
         }
         exchanged
     }
 
-    /// Sends what may share a connection over the shared one; gives back what cannot go there, or not now.
-    async fn over_mux(self: &Rc<Self>, request: Request<RequestBody>) -> Result<Exchanged, Request<RequestBody>> {
-        if !self.known.get() || !Mux::takes(&request) {
-            return Err(request);
-        }
-        if self.mux.wants_opening() {
-            let link = Rc::clone(self);
-            self.pool.spawn(async move { link.mux.run(&link.pool, link.host.clone()).await });
+    /// Sends what may share a connection over the shared one, if there is one, and everything else over the pool.
+    async fn send(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
+        if !Mux::takes(&request) {
+            return self.over_pool(request, core).await;
         }
         match self.mux.send(request).await {
-            Muxed::Answered(answer, stream) => Ok(Exchanged::answered(answer, Carrier::Stream(stream))),
-            Muxed::Unsent(request) => Err(request),
-            Muxed::Lost(error) => Ok(Exchanged::Lost(error)),
+            Muxed::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
+            Muxed::Lost(error) => Exchanged::Lost(error),
+            Muxed::Unsent(request) => {
+                let exchanged = self.over_pool(request, core).await;
+                // Only somebody who is known to be the leader is asked for more.
+                if self.known.get() && self.mux.wants_opening() {
+                    let link = Rc::clone(self);
+                    self.pool.spawn(async move { link.mux.run(&link.pool, link.host.clone()).await });
+                }
+                exchanged
+            }
         }
     }
 

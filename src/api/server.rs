@@ -68,7 +68,7 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
         let early = connection.into_parts().read_buf;
         return match next {
             Next::Tunnel(tunnel) => tunnel.run(wire, early).await,
-            Next::Mux => mux::serve(&session, early).await,
+            Next::Mux(seat) => mux::serve(&session, early, seat).await,
         };
     }
     let Some(ended) = ended else {

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 
 use crate::api::headers::{self, Peer};
 use crate::api::io::Wire;
+use crate::api::mux::Seat;
 use crate::api::upgrade::Tunnel;
 use crate::api::worker::{Core, SWEEP_EVERY};
 
@@ -38,7 +39,7 @@ pub(super) enum Next {
     /// Whatever client and app have agreed on.
     Tunnel(Tunnel),
     /// A connection for many requests of another node at once.
-    Mux,
+    Mux(Seat),
 }
 
 impl Session {

@@ -14,14 +14,16 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use super::{CONNECTION_WINDOW, FRAME, PATH, STREAM_WINDOW, STREAMS, Tasks, longest_answer, name_protocol, switched};
+use super::{CONNECTION_WINDOW, ELSEWHERE, FRAME, PATH, STREAM_WINDOW, STREAMS, Tasks, longest_answer, name_protocol, switched};
 use crate::api::Limits;
 use crate::api::feed::RequestBody;
 use crate::api::io::Wire;
-use crate::api::pool::{Pool, Sending, Sent};
+use crate::api::pool::{Lease, Pool, Sending, Sent};
 
 /// How soon another one is opened where none could be.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How many times it is asked for before that: enough to come upon the one worker of many that has room.
+const KNOCKS: usize = 100;
 
 /// One worker's shared connection to one leader, if there is one.
 pub(in crate::api) struct Mux {
@@ -145,12 +147,7 @@ impl Mux {
         pool: &Rc<Pool>,
         host: HeaderValue,
     ) -> io::Result<Option<(SendRequest<RequestBody>, impl Future<Output = ()> + use<>)>> {
-        let terms = Sending { repeatable: true, fresh: true };
-        let asked = timeout(self.limits.connect_timeout, pool.send(question(host), terms, || true, async |_| Ok(())));
-        let Sent::Answered(answer, lease) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(None);
-        }
+        let Some(lease) = self.ask(pool, host).await? else { return Ok(None) };
         let Some((wire, early, _cut)) = lease.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
         let tasks = TaskTracker::new();
         let mut builder = http2::Builder::new(Tasks(tasks.clone()));
@@ -172,6 +169,21 @@ impl Mux {
             tasks.wait().await;
         };
         Ok(Some((sender, running)))
+    }
+
+    /// Asks for it, at one worker of the leader after the other.
+    async fn ask(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<Lease>> {
+        let terms = Sending { repeatable: true, fresh: true };
+        for _ in 0..KNOCKS {
+            let asked = timeout(self.limits.connect_timeout, pool.send(question(host.clone()), terms, || true, async |_| Ok(())));
+            let Sent::Answered(answer, lease) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
+            match answer.status() {
+                StatusCode::SWITCHING_PROTOCOLS => return Ok(Some(lease)),
+                ELSEWHERE => {}
+                _ => return Ok(None),
+            }
+        }
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     /// Takes no more requests; those on the connection may finish.

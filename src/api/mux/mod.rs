@@ -2,13 +2,14 @@
 //!
 //! A replica asks for it with an HTTP/1.1 upgrade to `bellwether-mux` at [`PATH`]; what follows the 101 is HTTP/2 with
 //! prior knowledge (RFC 9113 §3.3). A leader that answers anything but 101 is spoken to in HTTP/1.1 alone, so that any
-//! server can be one. Only requests without a body whose exchange may be repeated go over it: where a shared connection
+//! server can be one; 421 asks for another try, at another worker ([`Seats`]). Only requests without a body whose exchange may be repeated go over it: where a shared connection
 //! breaks, none of its requests can tell whether it was executed.
 //!
 //! A slow reader cannot keep the others waiting: the connection's window has room for a full stream window of each of
 //! the [`STREAMS`] that may be open at once.
 
 mod client;
+mod seats;
 mod server;
 
 use std::io::Cursor;
@@ -17,7 +18,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use hyper::rt::Executor;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio_util::task::TaskTracker;
@@ -27,12 +28,16 @@ use crate::api::headers::wants_upgrade;
 use crate::api::io::{Wire, WireIo};
 
 pub(super) use client::{Mux, Muxed, Stream};
+pub(super) use seats::{Seat, Seats};
 pub(super) use server::{accept, serve};
 
 /// Where a node asks for it.
 const PATH: &str = "/_bellwether/mux";
 /// What it asks to upgrade to.
 const PROTOCOL: HeaderValue = HeaderValue::from_static("bellwether-mux");
+
+/// How a worker that has its share of such connections answers; another may take this one.
+const ELSEWHERE: StatusCode = StatusCode::MISDIRECTED_REQUEST;
 
 /// How many requests may be on one connection at once; what is more goes over connections of its own.
 const STREAMS: u32 = 256;

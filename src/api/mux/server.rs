@@ -14,23 +14,27 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::TaskTracker;
 use tracing::trace;
 
-use super::{CONNECTION_WINDOW, FRAME, STREAM_WINDOW, STREAMS, Tasks, longest_request, name_protocol, switched};
+use super::{CONNECTION_WINDOW, ELSEWHERE, FRAME, STREAM_WINDOW, STREAMS, Seat, Tasks, longest_request, name_protocol, switched};
 use crate::api::body::ResponseBody;
 use crate::api::dispatch::{self, Gone};
 use crate::api::session::{Busy, Next, Session};
 
-/// Agrees to a shared connection.
+/// Agrees to a shared connection, or asks for it to be tried at another worker.
 pub(in crate::api) fn accept(session: &Session) -> Response<ResponseBody> {
-    session.becomes(Next::Mux);
-    let mut agreed = Response::new(ResponseBody::empty());
-    *agreed.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    name_protocol(agreed.headers_mut());
-    agreed
+    let mut answer = Response::new(ResponseBody::empty());
+    if let Some(seat) = session.core.seats.take(session.core.index) {
+        session.becomes(Next::Mux(seat));
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        name_protocol(answer.headers_mut());
+    } else {
+        *answer.status_mut() = ELSEWHERE;
+    }
+    answer
 }
 
 /// Serves the connection until it ends: because the other node closes it, because it was idle for as long as a client's
 /// may be, or because this node is closing.
-pub(in crate::api) async fn serve(session: &Session, early: Bytes) {
+pub(in crate::api) async fn serve(session: &Session, early: Bytes, _seat: Seat) {
     let core = Rc::clone(&session.core);
     let limits = core.config.limits;
     let tasks = TaskTracker::new();
