@@ -191,7 +191,9 @@ impl Link {
             return;
         }
         let (link, core) = (Rc::clone(self), Rc::clone(core));
+        let counted = Trouble::new(&core);
         self.pool.spawn(async move {
+            let _counted = counted;
             let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
             while !link.pool.is_retired() {
                 sleep(backoff.next_pause()).await;
@@ -315,6 +317,22 @@ impl Link {
             });
         }
         since.elapsed() > ttl * 2
+    }
+}
+
+/// Counts a leader that takes no requests, for as long as it is asked whether it does again.
+struct Trouble(Rc<Core>);
+
+impl Trouble {
+    fn new(core: &Rc<Core>) -> Self {
+        core.sheet.begin_trouble();
+        Self(Rc::clone(core))
+    }
+}
+
+impl Drop for Trouble {
+    fn drop(&mut self) {
+        self.0.sheet.end_trouble();
     }
 }
 

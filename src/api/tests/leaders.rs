@@ -212,9 +212,12 @@ async fn a_leader_that_refuses_connections_is_waited_for() {
     let mut client = replica.client().await;
     client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\nhi").await;
     replica.until("it waits", |totals| totals.held == 1).await;
+    // B64: it cannot forward, so it is not ready.
+    assert!(replica.plane.ledger().has_trouble());
     let primary = TestNode::with(Some(&app), |config| config.listen = vec![crate::api::Listen::Tcp(vacant)]);
     primary.lead(1);
     assert_eq!(client.answer().await.text(), "hello");
+    until("it is ready again", || !replica.plane.ledger().has_trouble()).await;
 }
 
 #[tokio::test]
