@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::api::hold::Space;
 use crate::api::ledger::Ledger;
 use crate::api::listener::Listener;
+use crate::api::mux::Seats;
 use crate::api::worker::Seed;
 use crate::api::{Config, Shared};
 use crate::node::BootId;
@@ -47,6 +48,7 @@ impl Plane {
         let (stage, staged) = watch::channel(Stage::Serving);
         let (alive, running) = watch::channel(Running::default());
         let space = Space::new(config.hold_requests, config.hold_bytes);
+        let seats = Seats::new(sockets.len());
         let boot = shared.node.as_ref().map_or_else(BootId::random, |node| node.boot);
         for (index, listeners) in sockets.into_iter().enumerate() {
             let seed = Seed {
@@ -55,6 +57,8 @@ impl Plane {
                 sheet: ledger.sheet(index),
                 space: Arc::clone(&space),
                 boot,
+                index,
+                seats: Arc::clone(&seats),
                 listeners,
                 stage: staged.clone(),
             };
