@@ -28,6 +28,19 @@ fn a_node_whose_store_is_down_ends_all_the_same() {
 }
 
 #[test]
+fn the_files_of_its_sockets_go_with_a_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let [clients, admin] = ["node.sock", "admin.sock"].map(|name| folder.path().join(name));
+    let [host, orders] = [&clients, &admin].map(|path| format!("unix://{}", path.display()));
+    let mut node = Node::start(&["-H", &host, "--admin", &orders]);
+    node.process.line("Listening for administration");
+    assert!(clients.exists() && admin.exists());
+    node.process.signal(Signal::TERM);
+    assert_eq!(node.process.ended().code(), Some(0));
+    assert!(!clients.exists() && !admin.exists());
+}
+
+#[test]
 fn a_hang_up_changes_nothing() {
     // B126: there is nothing to reload, and no tenure and no stream is lost by asking for it.
     let app = SlowApp::start();

@@ -83,7 +83,8 @@ fn an_election_needs_a_store_an_address_and_a_time_that_fit() {
     for (more, words) in [
         (&["--replication-ttl", "0s"][..], "the least is 500ms"),
         (&["--replication-ttl", "-5s"], "cannot be negative"),
-        (&["--replication-ttl", "2days"], "the most is 1day"),
+        (&["--replication-ttl", "2days"], "a TTL of 2days is too long: the most is 1day"),
+        (&["--replication-ttl", "400000m"], "a TTL of 277days 18h 40m is too long"),
         (&["--service", "a/b"], "--service (BELLWETHER_SERVICE)"),
         (&["--service", ""], "--service (BELLWETHER_SERVICE)"),
         (&["--store-opt", "colour=red"], "no store option `colour`"),

@@ -18,6 +18,9 @@ use super::wait_for;
 /// From one request through a node to the next one through it.
 const SEND_EVERY: Duration = Duration::from_millis(20);
 
+/// How many requests through one node may be under way: a machine that is slower than the load is not buried under it.
+const MOST_RUNNING: usize = 32;
+
 /// What became of one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
@@ -158,9 +161,11 @@ async fn send(number: usize, node: SocketAddr, every: Duration, work: u64, outco
     let mut running = JoinSet::new();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for count in 0_u64.. {
+    let mut count = 0_u64;
+    loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            _ = ticks.tick(), if running.len() < MOST_RUNNING => count += 1,
+            Some(_) = running.join_next() => continue,
             () = stop.cancelled() => break,
         }
         let method = if count.is_multiple_of(2) { Method::GET } else { Method::POST };
@@ -169,7 +174,6 @@ async fn send(number: usize, node: SocketAddr, every: Duration, work: u64, outco
             let outcome = one(&client, node, method, format!("{number}-{count}"), work).await;
             outcomes.lock().expect("no panic under this lock").push(outcome);
         });
-        while running.try_join_next().is_some() {}
     }
     while running.join_next().await.is_some() {}
 }
