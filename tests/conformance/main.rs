@@ -4,6 +4,12 @@ mod harness;
 mod suite;
 
 mod consul;
+mod consul_agents;
+mod consul_interop;
+mod consul_meddler;
+mod consul_reports;
+mod consul_rig;
+mod consul_secured;
 #[path = "../support/consul.rs"]
 mod consul_server;
 mod etcd;

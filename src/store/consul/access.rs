@@ -38,22 +38,16 @@ impl Access {
         self.token.as_ref().map(|token| lock(&token.present).clone())
     }
 
-    /// Reads the token's file again. True where it has another token now: whoever hands tokens out replaces the file, and
-    /// nothing need be restarted for it.
-    pub(super) fn has_new_token(&self) -> bool {
+    /// Reads the token's file again. True where there is another token than `refused` by now: whoever hands tokens out
+    /// replaces the file, and nothing need be restarted for it.
+    pub(super) fn has_another_than(&self, refused: Option<&Secret>) -> bool {
         let Some(token) = &self.token else { return false };
+        let mut present = lock(&token.present);
         match Secret::read(&token.file) {
-            Ok(read) => {
-                let mut present = lock(&token.present);
-                let is_new = *present != read;
-                *present = read;
-                is_new
-            }
-            Err(error) => {
-                warn!(%error, "cannot read Consul's token again");
-                false
-            }
+            Ok(read) => *present = read,
+            Err(error) => warn!(%error, "cannot read Consul's token again"),
         }
+        Some(&*present) != refused
     }
 }
 

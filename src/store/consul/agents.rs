@@ -19,6 +19,7 @@ use super::failure::Failure;
 use super::line::Line;
 use super::lock;
 use crate::node::Address;
+use crate::store::Secret;
 
 /// Calls ask up to three things at once.
 const MOST_IDLE: usize = 4;
@@ -95,7 +96,8 @@ impl Way {
         loop {
             let turn = self.turn();
             let agent = &self.agents[turn.agent];
-            let outcome = self.attempt(turn, ask, limit, &is_wanted).await;
+            let token = self.access.token();
+            let outcome = self.attempt(turn, ask, token.as_ref(), limit, &is_wanted).await;
             let failure = match outcome.and_then(|answer| answer.judge(&ask.method, agent)) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
@@ -109,17 +111,23 @@ impl Way {
                     debug!(%agent, %why, "asking the next of Consul's agents");
                     untried -= 1;
                 }
-                Failure::Refused { .. } if may_sign_in && self.access.has_new_token() => may_sign_in = false,
+                Failure::Refused { .. } if may_sign_in && self.access.has_another_than(token.as_ref()) => may_sign_in = false,
                 Failure::Refused { .. } | Failure::Ttl { .. } | Failure::Undecided(_) | Failure::Foreign { .. } => return Err(failure),
             }
         }
     }
 
     /// One agent's answer, whatever it is, over a connection that was used before or else over a new one.
-    async fn attempt(&self, turn: Turn, ask: &Ask, limit: Duration, is_wanted: &impl Fn() -> bool) -> Result<Answer, Failure> {
+    async fn attempt(
+        &self,
+        turn: Turn,
+        ask: &Ask,
+        token: Option<&Secret>,
+        limit: Duration,
+        is_wanted: &impl Fn() -> bool,
+    ) -> Result<Answer, Failure> {
         let agent = &self.agents[turn.agent];
-        let token = self.access.token();
-        let request = || ask.to(agent, token.as_ref()).map_err(|why| Failure::unanswered(agent, why));
+        let request = || ask.to(agent, token);
         let silent = |_| Failure::unanswered(agent, format!("no answer within {limit:?}"));
         if let Some(mut line) = self.idle(turn) {
             // One that broke may have been closed long before, which says nothing about the agent.

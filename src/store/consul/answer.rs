@@ -54,8 +54,8 @@ impl Answer {
     /// The body for people, shortened to a line.
     fn said(&self) -> String {
         let text = String::from_utf8_lossy(&self.body[..self.body.len().min(1_000)]);
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        text.chars().filter(|letter| !letter.is_control()).take(160).collect()
+        let words = text.split(|letter: char| letter.is_whitespace() || letter.is_control()).filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join(" ").chars().take(160).collect()
     }
 }
 

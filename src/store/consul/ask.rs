@@ -5,8 +5,9 @@ use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderValue, Method, Request};
 use http_body_util::Full;
 
+use super::failure::Failure;
 use crate::node::Address;
-use crate::store::{Cause, Secret};
+use crate::store::Secret;
 
 const TOKEN: &str = "x-consul-token";
 
@@ -30,7 +31,10 @@ impl Ask {
     }
 
     /// The request as it is sent to `agent`.
-    pub(super) fn to(&self, agent: &Address, token: Option<&Secret>) -> Result<Request<Full<Bytes>>, Cause> {
+    ///
+    /// # Errors
+    /// [`Failure::Refused`] when the token is none.
+    pub(super) fn to(&self, agent: &Address, token: Option<&Secret>) -> Result<Request<Full<Bytes>>, Failure> {
         let mut request = Request::builder()
             .method(self.method.clone())
             .uri(&self.target)
@@ -40,11 +44,12 @@ impl Ask {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         if let Some(token) = token {
-            // The error would not show it, but says nothing that helps either.
-            let mut value = HeaderValue::from_str(token.expose()).map_err(|_| "the token has characters that no header can carry")?;
+            let value = HeaderValue::from_str(token.expose());
+            let mut value =
+                value.map_err(|_| Failure::refused(agent, "not asked, for the token has characters that no header can carry"))?;
             value.set_sensitive(true);
             request = request.header(TOKEN, value);
         }
-        Ok(request.body(Full::new(self.body.clone()))?)
+        Ok(request.body(Full::new(self.body.clone())).expect("names, numbers and UUIDs make a request"))
     }
 }

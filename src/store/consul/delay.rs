@@ -1,7 +1,8 @@
-//! The time for which Consul keeps a key back after its holder's session ended.
+//! When to try again for a key that was free and yet not to be had.
 //!
-//! Nothing announces its end, so whoever waits for a free key has to try again at the right moment. How long it is the
-//! holder's session said, which is gone; nodes of one election are set alike, so ours is a good guess.
+//! Consul keeps a key back for a while after its holder's session ended, the lock-delay. Nothing announces its end, so
+//! whoever waits has to try again at the right moment. How long it is the holder's session said, which is gone; nodes of
+//! one election are set alike, so ours is a good guess.
 
 use std::time::Duration;
 
@@ -16,11 +17,13 @@ pub(super) struct Delay {
     ttl: Duration,
     /// Since when a free key is known to be kept back.
     since: Option<Instant>,
+    /// Whether the key or our session had changed in the middle of an attempt.
+    was_late: bool,
 }
 
 impl Delay {
     pub(super) fn new(lock_delay: Duration, ttl: Duration) -> Self {
-        Self { lock_delay, ttl, since: None }
+        Self { lock_delay, ttl, since: None, was_late: false }
     }
 
     /// The key was free, and not to be had. True the first time.
@@ -30,13 +33,21 @@ impl Delay {
         is_news
     }
 
-    /// The key is in somebody's hands.
-    pub(super) fn is_over(&mut self) {
-        self.since = None;
+    /// The key was free, and then no longer as it was seen.
+    pub(super) fn came_late(&mut self) {
+        self.was_late = true;
     }
 
-    /// When to try again for a key that is kept back.
-    pub(super) fn next_try(&self, now: Instant) -> Option<Instant> {
+    /// The key is in somebody's hands.
+    pub(super) fn is_over(&mut self) {
+        (self.since, self.was_late) = (None, false);
+    }
+
+    /// When to try again for a key that is free; nothing where there is no reason to, before it changes.
+    pub(super) fn next_try(&mut self, now: Instant) -> Option<Instant> {
+        if std::mem::take(&mut self.was_late) {
+            return Some(now);
+        }
         let guess = self.since? + self.lock_delay;
         Some(guess.max(now + LEAST_PAUSE.max(self.lock_delay / 16).max(self.ttl / 100)))
     }
@@ -57,5 +68,13 @@ mod tests {
         assert_eq!(delay.next_try(start + second), Some(start + second + Duration::from_millis(100)));
         delay.is_over();
         assert_eq!(delay.next_try(start), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_changed_in_the_middle_is_tried_for_once_more() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut delay = Delay::new(second, second * 10);
+        delay.came_late();
+        assert_eq!((delay.next_try(start), delay.next_try(start)), (Some(start), None));
     }
 }

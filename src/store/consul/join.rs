@@ -21,12 +21,19 @@ impl Shared {
     /// or made, and the key was read or taken under it.
     pub(super) async fn join(&self) -> Result<Outcome, Failure> {
         self.settle().await?;
-        let (session, view) = tokio::join!(self.session.keep(&self.agents), self.view(Reading::Sure));
-        let (view, session) = (view?, session?);
+        let to_see_out = lock(&self.rival).to_see_out();
+        let (session, view, lingers) =
+            tokio::join!(self.session.keep(&self.agents), self.view(Reading::Sure), self.lingers(to_see_out.as_ref()));
+        let (view, session, mut lingers) = (view?, session?, lingers?);
+        if to_see_out.is_none() {
+            // The key has been taken away from somebody only now, or from nobody.
+            let news = lock(&self.rival).to_see_out();
+            lingers = self.lingers(news.as_ref()).await?;
+        }
         match view.state {
             State::Held { session: holder, leader } if holder == session => Ok(self.adopt(session, &leader)),
             State::Held { leader, .. } => Ok(Outcome::Waits(Some(leader))),
-            State::Free { .. } if self.someone_lingers().await? => Ok(Outcome::Waits(None)),
+            State::Free { .. } if lingers => Ok(Outcome::Waits(None)),
             State::Free { index, .. } => self.take(session, index).await,
         }
     }
@@ -56,7 +63,10 @@ impl Shared {
                 }
                 Ok(Outcome::Waits(None))
             }
-            Change::Refused => Ok(Outcome::Waits(None)),
+            Change::Refused => {
+                lock(&self.delay).came_late();
+                Ok(Outcome::Waits(None))
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{sleep, sleep_until};
 
 use super::key::{Reading, State, View};
-use super::session::Session;
+use super::session::{Session, SessionId};
 use super::{Failure, Shared, lock};
 use crate::clock;
 use crate::store::Leader;
@@ -33,7 +33,7 @@ impl Shared {
                 lock(&self.delay).is_over();
             }
             State::Free { is_given_back: true, .. } => lock(&self.rival).is_over(),
-            State::Free { is_given_back: false, .. } => {}
+            State::Free { is_given_back: false, .. } => lock(&self.rival).lost_key(),
         }
         Ok(view)
     }
@@ -53,11 +53,14 @@ impl Shared {
         if leader.as_ref() != seen {
             return Ok(());
         }
-        let is_candidate = self.session.id().is_some();
-        if leader.is_none() && is_candidate && self.someone_lingers().await? {
+        if leader.is_some() || self.session.id().is_none() {
+            return self.past(view.index).await;
+        }
+        // A candidate that found the key free, and yet not to be had, hears when it is.
+        if lock(&self.rival).to_see_out().is_some() {
             return self.until_nobody_lingers().await;
         }
-        let next_try = lock(&self.delay).next_try(clock::now()).filter(|_| leader.is_none() && is_candidate);
+        let next_try = lock(&self.delay).next_try(clock::now());
         match next_try {
             Some(next_try) => tokio::select! {
                 () = sleep_until(next_try) => Ok(()),
@@ -73,17 +76,20 @@ impl Shared {
         self.agents.listen(&self.place.read_past(index, wait), wait + wait / 16).await.map(drop)
     }
 
-    /// Whether the node that held the key before may still think that it leads.
-    pub(super) async fn someone_lingers(&self) -> Result<bool, Failure> {
-        let Some(session) = lock(&self.rival).session() else { return Ok(false) };
-        let info = Session::info(&self.agents, &session).await?;
-        Ok(lock(&self.rival).judge(&session, info.as_ref(), clock::now()))
+    /// Whether the node behind this session, which held the key before, may still think that it leads.
+    pub(super) async fn lingers(&self, session: Option<&SessionId>) -> Result<bool, Failure> {
+        let Some(session) = session else { return Ok(false) };
+        let info = Session::info(&self.agents, session).await?;
+        Ok(lock(&self.rival).judge(session, info.as_ref(), clock::now()))
     }
 
     async fn until_nobody_lingers(&self) -> Result<(), Failure> {
-        while self.someone_lingers().await? {
+        loop {
+            let to_see_out = lock(&self.rival).to_see_out();
+            if !self.lingers(to_see_out.as_ref()).await? {
+                return Ok(());
+            }
             sleep(LINGER_POLL).await;
         }
-        Ok(())
     }
 }
