@@ -12,6 +12,7 @@ pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod demo;
+mod duration;
 pub mod machine;
 pub mod node;
 pub mod replication;

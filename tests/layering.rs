@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 const ROOMS: &[(&str, &[&str])] = &[
     ("backoff", &[]),
     ("clock", &[]),
+    ("duration", &[]),
     ("node", &[]),
     ("machine", &[]),
     ("telemetry", &[]),
     ("shutdown", &[]),
-    ("store", &["node", "clock", "backoff"]),
-    ("replication", &["store", "node", "clock", "backoff"]),
+    ("store", &["node", "clock", "backoff", "duration"]),
+    ("replication", &["store", "node", "clock", "backoff", "duration"]),
     ("cluster", &["node"]),
     ("api", &["replication", "cluster", "store", "node", "clock", "backoff"]),
 ];

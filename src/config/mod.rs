@@ -186,6 +186,10 @@ fn election(settings: &Settings, service: &str, warnings: &mut Vec<String>) -> R
             warnings.push("--replication=false: this node is a lone primary and does not use its STORE".to_owned());
             Ok(None)
         }
+        (Some(false) | None, None) if settings.store_opt.as_ref().is_some_and(|options| !options.is_empty()) => {
+            let problem = "is given without a STORE that it could be an option of; add STORE and --replication, or leave it out";
+            Err(ConfigError::new(format!("--store-opt (BELLWETHER_STORE_OPT) {problem}")))
+        }
         (Some(false) | None, None) => Ok(None),
         (Some(true), Some(store)) => {
             let Some(address) = &settings.advertise else {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::duration::words;
+
 /// A duration as people write it: `500ms`, `10s`, `1m 30s`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span(pub Duration);
@@ -57,7 +59,7 @@ impl FromStr for Span {
 
 impl fmt::Display for Span {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(out)
+        out.write_str(&words(self.0))
     }
 }
 

@@ -199,7 +199,7 @@ async fn resigning_and_looking_into_the_sqlite_file_work_as_written() {
     let inside = |name: &str| folder.path().join(name).display().to_string();
     let here = [("/run/bellwether", folder.path().display().to_string()), ("/var/lib/bellwether", folder.path().display().to_string())];
     let store = format!("sqlite://{}", inside("lock.db"));
-    let manage = Manage::new("a", folder.path()).replicated(&store, Duration::from_secs(1));
+    let manage = Manage::new("a", folder.path()).replicated(&store, Duration::from_secs(60));
     let admin = format!("unix://{}", inside("admin.sock"));
     let daemon = manage.administered_at(&admin).start().await;
     let epoch = daemon.becomes("primary", LIMIT).await.epoch;
