@@ -24,7 +24,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(head: Parts, body: Bytes) -> Self {
+    pub(super) fn new(head: &Parts, body: Bytes) -> Self {
         let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok());
         let index = text(INDEX).and_then(|index| index.parse().ok()).filter(|index| *index > 0);
         let is_json = text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with("application/json"));
@@ -69,7 +69,7 @@ mod tests {
             response = response.header(*name, *value);
         }
         let (head, ()) = response.body(()).unwrap().into_parts();
-        Answer::new(head, Bytes::from_static(body.as_bytes())).judge(method, &"h:8500".parse().unwrap())
+        Answer::new(&head, Bytes::from_static(body.as_bytes())).judge(method, &"h:8500".parse().unwrap())
     }
 
     #[test]

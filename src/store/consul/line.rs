@@ -61,7 +61,7 @@ impl Line {
             sender.ready().await?;
             let (head, body) = sender.send_request(request).await?.into_parts();
             let body = Limited::new(body, MOST_OF_A_BODY).collect().await?.to_bytes();
-            Ok(Answer::new(head, body))
+            Ok(Answer::new(&head, body))
         };
         let mut exchange = pin!(exchange);
         if let Some(running) = driver {
