@@ -67,6 +67,9 @@ impl Daemon {
         for warning in &config.warnings {
             warn!("{warning}");
         }
+        if let Some(forecast) = &config.forecast {
+            info!("{forecast}");
+        }
 
         let node = candidacy.as_ref().map(|candidacy| candidacy.node.clone()).or_else(|| lone_node(&config, &bound));
         let roles = candidacy.as_ref().map_or_else(RoleWatch::lone, |candidacy| candidacy.roles.clone());

@@ -7,6 +7,7 @@ mod advertise;
 pub mod api;
 pub mod app;
 pub mod backoff;
+pub mod check;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

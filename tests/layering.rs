@@ -15,6 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("shutdown", &[]),
     ("store", &["node", "clock", "backoff", "duration"]),
     ("replication", &["store", "node", "clock", "backoff", "duration"]),
+    ("check", &["replication", "store", "node", "duration"]),
     ("cluster", &["node"]),
     ("api", &["replication", "cluster", "store", "node", "clock", "backoff"]),
 ];

@@ -95,6 +95,16 @@ impl Exchange {
         self.feed.as_ref().is_some_and(|feed| feed.is_broken())
     }
 
+    /// How a request ends whose body broke off: its client has left, or what it sent is no body.
+    pub(super) fn broken_off(self) -> Attempt {
+        if self.session.wire.is_abandoned() {
+            return Attempt::Left;
+        }
+        let failure =
+            Failure::maybe_executed(Reason::BadRequest, "the request's body is malformed, and was passed on as far as it was not");
+        Attempt::Failed(self, failure)
+    }
+
     /// An error of our own, with the verdict on everything that was tried.
     pub(super) fn fail(&self, reason: Reason, message: impl Into<String>) -> Failure {
         let verdict = if self.maybe_sent { Verdict::MaybeExecuted } else { Verdict::NotSent };

@@ -94,7 +94,10 @@ impl Scheme {
 
 impl StoreUrl {
     /// Checks that the store takes every option given, and has all that belong together.
-    pub(super) fn check_options(&self, options: &StoreOptions) -> Result<(), OptionMismatch> {
+    ///
+    /// # Errors
+    /// [`OptionMismatch`] about the first that does not fit.
+    pub fn check_options(&self, options: &StoreOptions) -> Result<(), OptionMismatch> {
         let (store, taken) = (self.scheme(), self.kind().options());
         if let Some(key) = options.keys().find(|key| !taken.contains(key)) {
             return Err(match (self.kind(), key) {
@@ -138,7 +141,10 @@ impl StoreUrl {
     }
 
     /// Checks that the store can keep `ttl` as it is, without rounding it in silence.
-    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<(), TtlMismatch> {
+    ///
+    /// # Errors
+    /// [`TtlMismatch`] with the TTL to use.
+    pub fn check_ttl(&self, ttl: Duration) -> Result<(), TtlMismatch> {
         let (store, least) = (self.scheme(), self.least_ttl());
         if ttl < least {
             return Err(TtlMismatch::TooShort { store, ttl, least });

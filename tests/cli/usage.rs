@@ -145,7 +145,7 @@ fn what_comes_later_is_named_as_such() {
         assert_refused(&["manage", flag], &format!("{flag} is not in this version"));
         assert_refused(&["manage", &format!("{flag}=x")], &format!("{flag} is not in this version"));
     }
-    for command in ["run", "list", "join", "why", "history", "handover", "pause", "plan", "drill", "man"] {
+    for command in ["run", "list", "join", "why", "history", "handover", "pause", "drill", "man"] {
         assert_refused(&[command], &format!("the command `{command}` is not in this version"));
     }
     assert_refused(&["manage", "memory:", "--", "sleep", "1"], "does not run a command of yours yet");

@@ -21,7 +21,7 @@ use crate::support::{port, wait_for, within};
 /// How long one example may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The tests of this file that run shell examples, by the names that the documents use.
-const RUN: [&str; 6] = ["make", "etcd-node", "etcd-client", "etcdctl", "sqlite", "resign"];
+const RUN: [&str; 7] = ["make", "before", "etcd-node", "etcd-client", "etcdctl", "sqlite", "resign"];
 
 #[derive(Debug)]
 struct Example {
@@ -161,6 +161,17 @@ async fn the_set_up_with_three_hosts_and_etcd_works_as_written() {
     let keys = succeeds(&translated(&example("sh run=etcdctl").text, &here)).await;
     assert!(addresses.iter().all(|address| keys.contains(&address.to_string())), "{keys}");
     drop(nodes);
+}
+
+/// What to ask before anything is started.
+#[tokio::test]
+async fn asking_the_store_and_the_plan_works_as_written() {
+    let etcd = Etcd::start().await;
+    let here = [("10.0.0.1:2379", etcd.address().to_string())];
+    for (command, words) in translated(&example("sh run=before").text, &here).lines().zip(["kept    expiry", "crash         typically"]) {
+        let text = succeeds(command).await;
+        assert!(text.contains(words), "{command}: {text}");
+    }
 }
 
 /// The configuration file, started by the line of the systemd unit.

@@ -212,3 +212,40 @@ async fn nothing_is_written_under_a_tenure_that_is_over() {
         })
         .await;
 }
+
+#[tokio::test]
+async fn an_upstream_that_closes_what_it_just_used_gets_a_new_connection_for_what_must_not_be_repeated() {
+    LocalSet::new()
+        .run_until(async {
+            // It closes after each third answer, and does not say so.
+            let hasty = |mut raw: Raw, _| async move {
+                for _ in 0..3 {
+                    if raw.request().await.is_none() {
+                        return;
+                    }
+                    raw.say(ok("hello")).await;
+                }
+            };
+            let (app, pool) = upstream(hasty, |_| {}).await;
+            for round in 0..3 {
+                exchange(&pool, SAFE).await;
+                until("it is closed, or open for more", || app.seen.ended() == usize::from(round == 2)).await;
+            }
+            let mut lost = 0;
+            for _ in 0..100 {
+                match send(&pool, ONCE).await {
+                    Sent::Answered(answer, lease) => {
+                        answer.into_body().collect().await.unwrap();
+                        lease.give_back();
+                    }
+                    Sent::Lost { reused, .. } => {
+                        assert!(reused);
+                        lost += 1;
+                    }
+                    Sent::Unsent(..) => panic!("it can be reached"),
+                }
+            }
+            assert!(lost <= 1, "{lost} of 100 were lost");
+        })
+        .await;
+}

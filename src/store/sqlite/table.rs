@@ -162,6 +162,14 @@ impl Seat {
         Ok(renewal.execute(connection).await?.rows_affected() > 0)
     }
 
+    /// Deletes the row of an election that is over, or this process's.
+    pub(super) async fn erase(&self, connection: &mut SqliteConnection) -> Result<(), Error> {
+        const ERASE: &str = "DELETE FROM leader_leases WHERE component = ?1
+            AND (holder_id = ?2 OR unixepoch(expires_at, 'subsec') < unixepoch('now', 'subsec'))";
+        query(ERASE).bind(&self.component).bind(&self.holder).execute(connection).await?;
+        Ok(())
+    }
+
     /// Ends the tenure of `version`, or whichever is this process's. The row stays, for it keeps the numbering.
     pub(super) async fn release(&self, connection: &mut SqliteConnection, version: Option<i64>) -> Result<(), Error> {
         const RELEASE: &str = concat!(

@@ -56,6 +56,10 @@ pub(crate) async fn withdraw(lock: &dyn Lock) {
     decided("withdraw", || lock.withdraw()).await;
 }
 
+pub(crate) async fn erase(lock: &dyn Lock) {
+    decided("erase", || lock.erase()).await;
+}
+
 pub(crate) async fn leader(lock: &dyn Lock) -> Option<Leader> {
     decided("leader", || lock.leader()).await
 }
