@@ -17,7 +17,7 @@ use crate::support::one::One;
 use crate::support::store::{Kind, Store};
 use crate::support::wait_for;
 use crate::support::wire::Mode;
-use crate::{crash, outage, partition, planned};
+use crate::{crash, foresight, outage, partition, planned};
 
 const KEY: &str = "bellwether/default/leader";
 const TTL: Duration = Duration::from_secs(4);
@@ -83,6 +83,24 @@ async fn a_slow_store_costs_no_tenure() {
 #[tokio::test]
 async fn a_lock_is_released_in_the_middle_of_a_renewal() {
     partition::released(Kind::Consul).await;
+}
+
+#[tokio::test]
+async fn a_failover_costs_what_was_planned() {
+    foresight::as_planned(Kind::Consul).await;
+}
+
+#[tokio::test]
+async fn a_store_that_keeps_its_promises_is_found_to_and_left_as_it_was() {
+    let consul = Consul::start_with(true, &json!({"session_ttl_min": "1s"})).await;
+    let found = foresight::json(&["store", "check", &consul.url(), "--replication-ttl", "3s"]).await;
+    assert_eq!(found["safe"], true, "{found:#}");
+    let promises = found["promises"].as_array().expect("promises");
+    assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] == "kept"), "{found:#}");
+    for left in ["/v1/kv/?keys", "/v1/session/list"] {
+        let (_, body) = consul.api("GET", left, "").await;
+        assert!(body.is_empty() || body == "[]", "{left}: {body}");
+    }
 }
 
 /// Consul tells everybody at once that the key is gone, and who held it has let go before the next one begins.

@@ -88,6 +88,13 @@ impl Shared {
         Ok(())
     }
 
+    /// Deletes the key that an election leaves behind, unless somebody holds it.
+    pub(super) async fn erase(&self) -> Result<(), Failure> {
+        let State::Free { index: Some(index), .. } = self.view(Reading::Sure).await?.state else { return Ok(()) };
+        let answer = self.agents.ask(self.place.delete(index)).await?;
+        Change::of(&answer).map(drop)
+    }
+
     /// Since when `id` holds the key, if it took it in a call whose answer was lost.
     async fn taken_unheard(&self, id: &SessionId) -> Result<Option<u64>, Failure> {
         match self.view(Reading::Sure).await {

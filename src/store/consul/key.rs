@@ -1,4 +1,4 @@
-//! The election's key: what lies in it, and the two transactions that change it.
+//! The election's key: what lies in it, and the transactions that change it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -114,6 +114,13 @@ impl Place {
     pub(super) fn give_back(&self, index: u64, session: &SessionId) -> Ask {
         let unchanged = json!({"KV": {"Verb": "check-index", "Key": self.key, "Index": index}});
         self.transaction(&unchanged, "unlock", "", session)
+    }
+
+    /// Deletes the key, if it is as it was at `index`.
+    pub(super) fn delete(&self, index: u64) -> Ask {
+        let unchanged = json!({"KV": {"Verb": "check-index", "Key": self.key, "Index": index}});
+        let delete = json!({"KV": {"Verb": "delete", "Key": self.key}});
+        Ask::put("/v1/txn".to_owned(), &json!([unchanged, delete]))
     }
 
     fn transaction(&self, check: &serde_json::Value, verb: &str, value: &str, session: &SessionId) -> Ask {

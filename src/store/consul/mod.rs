@@ -100,6 +100,10 @@ impl Lock for Candidacy {
         self.shared.settle().await.map_err(|failure| self.shared.report("withdraw", failure))
     }
 
+    async fn erase(&self) -> Result<(), StoreError> {
+        self.shared.erase().await.map_err(|failure| self.shared.report("erase", failure))
+    }
+
     async fn leader(&self) -> Result<Option<Leader>, StoreError> {
         self.shared.look().await.map(|(_, leader)| leader).map_err(|failure| self.shared.report("read the leader", failure))
     }
