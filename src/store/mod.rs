@@ -13,6 +13,8 @@ mod options;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod url;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +91,7 @@ impl StoreUrl {
             Place::Mysql(_) => not_yet("mysql"),
             Place::Postgres(_) => not_yet("postgres"),
             Place::Sqlite(path) => driver!("sqlite", sqlite::open(path, &config)),
-            Place::ZooKeeper(_) => not_yet("zk"),
+            Place::ZooKeeper(members) => driver!("zookeeper", zookeeper::open(members, options, config)),
         }
     }
 }
