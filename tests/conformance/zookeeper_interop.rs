@@ -16,7 +16,7 @@ use crate::kazoo::Kazoo;
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win, withdraw};
 use crate::zookeeper_server::ZooKeeper;
 
-const TTL: Duration = Duration::from_secs(10);
+const TTL: Duration = Duration::from_secs(60);
 const FOLDER: &str = "/bellwether/web/leader";
 const RIVAL: &str = "10.0.0.9:4000";
 

@@ -223,7 +223,8 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let (heard, _) = self.connection.seen();
-        if self.open && clock::now() - heard.max(self.began) >= self.ensemble.patience / 2 {
+        // A wait that is given up for another reason accuses nobody.
+        if self.open && clock::now() - heard.max(self.began) >= self.ensemble.patience * 9 / 10 {
             debug!(member = %self.connection.member, "ZooKeeper member does not answer, the next call goes to the next one");
             self.ensemble.leave(self.connection, "the member did not answer in time");
         }

@@ -132,17 +132,28 @@ impl Shared {
         state.attempted.clone()
     }
 
-    /// Creates our candidate, with its folders where they are missing, and asks for the line behind it.
+    /// Creates our candidate, with its folders where they may be missing, and asks for the line behind it.
     async fn create(&self, connection: &Connection) -> Result<(Candidate, Glance), Failure> {
-        match self.try_create(connection).await {
-            Err(failure) if failure.is_no_node() => {}
-            outcome => return outcome,
+        if self.state().has_folders {
+            match self.create_candidate(connection).await {
+                Err(failure) if failure.is_no_node() => self.state().has_folders = false,
+                outcome => return outcome,
+            }
         }
-        self.create_folders(connection).await?;
-        self.try_create(connection).await
+        // All in one flight, for over a slow way there may be no time for two.
+        let folders = self.create_folders(connection);
+        let (folders, candidate) = tokio::join!(folders, self.create_candidate(connection));
+        match (folders, candidate) {
+            (_, Ok(candidate)) => {
+                self.state().has_folders = true;
+                Ok(candidate)
+            }
+            (Err(folders), Err(failure)) if failure.is_no_node() => Err(folders),
+            (_, Err(failure)) => Err(failure),
+        }
     }
 
-    async fn try_create(&self, connection: &Connection) -> Result<(Candidate, Glance), Failure> {
+    async fn create_candidate(&self, connection: &Connection) -> Result<(Candidate, Glance), Failure> {
         let address = self.address.as_str().as_bytes();
         let request = Request::create(&self.place.new_candidate(), address, Kind::Candidate, self.rights);
         self.state().attempted = Some(Unanswered { session: connection.session, names: Vec::new() });
@@ -162,19 +173,23 @@ impl Shared {
         }
     }
 
-    /// Creates the folders that are missing. Some of those above may not be ours to create, but there already.
-    async fn create_folders(&self, connection: &Connection) -> Result<(), Failure> {
+    /// Creates the folders that are missing; sent at once, the future only waits for the answers. Some of those above may
+    /// not be ours to create, but there already.
+    fn create_folders(&self, connection: &Connection) -> impl Future<Output = Result<(), Failure>> + use<> {
         let send = |folder: &str| connection.send(&Request::create(folder, b"", Kind::Folder, self.rights));
-        let mut outcome = Ok(());
-        for answer in self.place.folders().map(send).collect::<Vec<_>>() {
-            outcome = match (outcome, answer.await?.done()) {
-                (_, Ok(()) | Err(Failure::Refused(Code::NODE_EXISTS))) => Ok(()),
-                // The one above it could not be created, and that is what counts.
-                (Err(above), Err(failure)) if failure.is_no_node() => Err(above),
-                (_, Err(failure)) => Err(failure),
-            };
+        let answers = self.place.folders().map(send).collect::<Vec<_>>();
+        async move {
+            let mut outcome = Ok(());
+            for answer in answers {
+                outcome = match (outcome, answer.await?.done()) {
+                    (_, Ok(()) | Err(Failure::Refused(Code::NODE_EXISTS))) => Ok(()),
+                    // The one above it could not be created, and that is what counts.
+                    (Err(above), Err(failure)) if failure.is_no_node() => Err(above),
+                    (_, Err(failure)) => Err(failure),
+                };
+            }
+            outcome
         }
-        outcome
     }
 
     fn found(&self, candidate: Candidate) {

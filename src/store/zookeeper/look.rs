@@ -56,12 +56,12 @@ impl Shared {
     ) -> Result<Option<Leader>, Failure> {
         let Some(first) = line.first() else { return Ok(None) };
         let path = self.place.path(first);
+        self.state().first = Some(first.to_owned());
         let reply = match guess {
             Some((name, reply)) if name == first => reply,
             _ => connection.send(&Request::data(&path, watch)).await?,
         };
         let (data, stat) = reply.data()?;
-        self.state().first = Some(first.to_owned());
         let address = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
         let address = address.ok_or_else(|| Failure::Store(StoreError::foreign(path, &data)))?;
         Ok(Some(Leader { address, epoch: epoch(stat.created) }))

@@ -70,6 +70,8 @@ struct Shared {
 struct State {
     /// Our candidate.
     candidate: Option<Candidate>,
+    /// Whether the election's folder is known to have been there.
+    has_folders: bool,
     /// A creation that got no answer.
     attempted: Option<Unanswered>,
     /// Candidates of earlier tenures, until they are known to be gone.
