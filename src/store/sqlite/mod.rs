@@ -26,7 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::contract::{Attempt, Epoch, Leader, Lease, Lock, Renewal, StoreError};
-use super::{LockConfig, OpenError};
+use super::{LockConfig, OpenError, Takeover};
 
 use database::Database;
 use sighting::Sightings;
@@ -175,6 +175,14 @@ impl Lock for SqliteLock {
         self.0.release("withdraw", None).await
     }
 
+    async fn erase(&self) -> Result<(), StoreError> {
+        let mut session = self.0.database.session("erase").await?;
+        match self.0.seat.erase(session.connection()).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(session.fail(error)),
+        }
+    }
+
     async fn leader(&self) -> Result<Option<Leader>, StoreError> {
         let row = self.0.row("leader").await?;
         Ok(self.0.holder(row.as_ref())?.map(|(leader, _)| leader))
@@ -189,17 +197,12 @@ impl Lock for SqliteLock {
             if holder.as_ref().map(|(leader, _)| leader) != seen {
                 return Ok(());
             }
-            let pause = look_every(self.0.ttl).mul_f64(0.75 + fastrand::f64() / 2.0);
+            let pause = Takeover::next_look(self.0.ttl);
             // Just past the expiry, if that comes first.
             let left = holder.map(|(_, left)| left + Duration::from_millis(1));
             tokio::time::sleep(pause.min(left.unwrap_or(pause))).await;
         }
     }
-}
-
-/// Often enough that a release or takeover is noticed within a small part of the TTL.
-fn look_every(ttl: Duration) -> Duration {
-    (ttl / 20).clamp(Duration::from_millis(25), Duration::from_millis(100))
 }
 
 impl fmt::Debug for SqliteLock {
