@@ -16,6 +16,8 @@ mod options;
 mod sqlite;
 mod takeover;
 mod url;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +95,7 @@ impl StoreUrl {
             Place::Mysql(_) => not_yet("mysql"),
             Place::Postgres(_) => not_yet("postgres"),
             Place::Sqlite(path) => driver!("sqlite", sqlite::open(path, &config)),
-            Place::ZooKeeper(_) => not_yet("zk"),
+            Place::ZooKeeper(members) => driver!("zookeeper", zookeeper::open(members, options, config)),
         }
     }
 }

@@ -26,3 +26,15 @@ mod sqlite;
 mod sqlite_file;
 #[path = "../support/wire.rs"]
 mod wire;
+
+#[path = "../support/kazoo.rs"]
+mod kazoo;
+#[path = "../support/port.rs"]
+mod port;
+mod zookeeper;
+mod zookeeper_interop;
+mod zookeeper_members;
+mod zookeeper_reports;
+mod zookeeper_secured;
+#[path = "../support/zookeeper.rs"]
+mod zookeeper_server;

@@ -171,7 +171,7 @@ async fn the_set_up_with_three_hosts_and_etcd_works_as_written() {
 async fn asking_the_store_and_the_plan_works_as_written() {
     let etcd = Etcd::start().await;
     let here = [("10.0.0.1:2379", etcd.address().to_string())];
-    for (command, words) in translated(&example("sh run=before").text, &here).lines().zip(["kept    expiry", "crash         typically"]) {
+    for (command, words) in translated(&example("sh run=before").text, &here).lines().zip(["  expiry  ", "crash         typically"]) {
         let text = succeeds(command).await;
         assert!(text.contains(words), "{command}: {text}");
     }
