@@ -29,8 +29,6 @@ mod wire;
 
 #[path = "../support/kazoo.rs"]
 mod kazoo;
-#[path = "../support/port.rs"]
-mod port;
 mod zookeeper;
 mod zookeeper_interop;
 mod zookeeper_members;
