@@ -41,6 +41,16 @@ async fn a_frozen_primary_is_replaced_and_serves_no_more_on_sqlite() {
     frozen(Kind::Sqlite).await;
 }
 
+#[tokio::test]
+async fn a_killed_primary_costs_a_short_wait_on_zookeeper() {
+    killed(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn a_frozen_primary_is_replaced_and_serves_no_more_on_zookeeper() {
+    frozen(Kind::ZooKeeper).await;
+}
+
 /// SIGKILL: no GET through a survivor fails, a POST only as `maybe-executed`, and the dead node comes back as a replica.
 async fn killed(kind: Kind) {
     let mut cluster = Cluster::start(kind, TTL).await;

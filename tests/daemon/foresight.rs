@@ -9,8 +9,10 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use crate::support::cluster::Cluster;
+use crate::support::kazoo::Kazoo;
 use crate::support::store::{Kind, Store};
 use crate::support::within;
+use crate::support::zookeeper::ZooKeeper;
 
 const TTL: Duration = Duration::from_secs(3);
 /// What a busy machine may add to anything.
@@ -31,6 +33,11 @@ async fn a_failover_on_sqlite_costs_what_was_planned() {
 }
 
 #[tokio::test]
+async fn a_failover_on_zookeeper_costs_what_was_planned() {
+    as_planned(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
 async fn an_etcd_that_keeps_its_promises_is_found_to_and_left_as_it_was() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = Store::start(Kind::Etcd, folder.path()).await;
@@ -42,14 +49,27 @@ async fn an_etcd_that_keeps_its_promises_is_found_to_and_left_as_it_was() {
     assert_eq!(etcd.values("bellwether/").await, Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn a_zookeeper_that_keeps_its_promises_is_found_to_and_left_as_it_was() {
+    let store = ZooKeeper::start(1, "").await;
+    let hand = Kazoo::start(store.address(0));
+    let before = hand.line("/").await;
+    let found = json(&["store", "check", &store.url(), "--replication-ttl", "3s"]).await;
+    assert_eq!(found["safe"], true, "{found:#}");
+    let promises = found["promises"].as_array().expect("promises");
+    assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] == "kept"), "{found:#}");
+    assert_eq!(hand.line("/bellwether").await, []);
+    assert_eq!(hand.line("/").await.iter().filter(|node| node.name != "bellwether").cloned().collect::<Vec<_>>(), before);
+}
+
 /// The numbers of a plan hold with three nodes whose primary is killed, and stopped.
 async fn as_planned(kind: Kind) {
     let mut cluster = Cluster::start(kind, TTL).await;
     let plan = json(&["plan", &cluster.store.url(), "--replication-ttl", "3s"]).await;
     let millis = |event: &str, which: &str| Duration::from_millis(plan[event][which].as_u64().expect("a duration"));
     assert_eq!(plan["ttl"]["kept_ms"], 3_000, "{plan:#}");
-    // etcd was asked; with SQLite there is nothing to ask.
-    assert_eq!(plan["ttl"]["granted"], kind == Kind::Etcd, "{plan:#}");
+    // Servers were asked; with SQLite there is nothing to ask.
+    assert_eq!(plan["ttl"]["granted"], kind != Kind::Sqlite, "{plan:#}");
 
     let mut crashes = Vec::new();
     for _ in 0..CRASHES {

@@ -19,3 +19,4 @@ mod planned;
 mod start;
 mod stream;
 mod tunnel;
+mod zookeeper;

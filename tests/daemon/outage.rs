@@ -47,6 +47,16 @@ async fn an_sqlite_file_that_was_removed_during_a_long_lock_is_made_anew() {
     outage(Kind::Sqlite, Memory::Lost).await;
 }
 
+#[tokio::test]
+async fn a_long_outage_of_zookeeper_heals_by_itself() {
+    outage(Kind::ZooKeeper, Memory::Kept).await;
+}
+
+#[tokio::test]
+async fn a_long_outage_of_zookeeper_that_comes_back_empty_heals_by_itself() {
+    outage(Kind::ZooKeeper, Memory::Lost).await;
+}
+
 /// B01, B73, B122: four TTLs without a store. Requests wait, local routes answer, and nothing is restarted.
 async fn outage(kind: Kind, memory: Memory) {
     let mut cluster = Cluster::start_with(kind, TTL, HOLD).await;
@@ -69,14 +79,13 @@ async fn outage(kind: Kind, memory: Memory) {
     match memory {
         Memory::Kept => cluster.store.recover().await,
         Memory::Lost => {
-            // etcd counts its revisions from 1 again; a row that is made anew starts above every earlier one.
-            if kind == Kind::Etcd {
+            if kind.counts_anew() {
                 cluster.ledger.start_over();
             }
             cluster.store.recover_empty().await;
         }
     }
-    let above = if memory == Memory::Lost && kind == Kind::Etcd { 0 } else { epoch };
+    let above = if memory == Memory::Lost && kind.counts_anew() { 0 } else { epoch };
     cluster.settled_after(above, 3, TTL + RETRY).await;
     load.answers(60).await;
 
@@ -146,6 +155,13 @@ async fn a_deleted_row_ends_the_tenure_on_sqlite() {
     let overlap = deleted(Kind::Sqlite).await;
     // The second third is for a busy machine; without that renewal it would be all of them.
     assert!(overlap <= LONG_TTL * 2 / 3, "two primaries for {overlap:?}");
+}
+
+/// ZooKeeper tells the holder and the next one in the same moment: how near to each other they act is the machine's doing.
+#[tokio::test]
+async fn a_deleted_node_ends_the_tenure_on_zookeeper() {
+    let overlap = deleted(Kind::ZooKeeper).await;
+    assert!(overlap <= LONG_TTL / 3, "two primaries for {overlap:?}");
 }
 
 /// An operator deletes the leader's record: there is a new tenure, and the app executes nothing under the old one after it.

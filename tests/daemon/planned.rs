@@ -51,6 +51,16 @@ async fn no_node_leads_while_requests_of_the_last_tenure_run_on_sqlite() {
     drained(Kind::Sqlite).await;
 }
 
+#[tokio::test]
+async fn a_terminated_primary_hands_over_and_no_request_fails_on_zookeeper() {
+    terminated(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn thirty_forced_changes_in_a_row_fail_no_request_on_zookeeper() {
+    resigned_in_turn(Kind::ZooKeeper).await;
+}
+
 /// B09, B69: SIGTERM under load, three times in turn with restarts, and a TTL that nobody can have waited for.
 async fn terminated(kind: Kind) {
     let mut cluster = Cluster::start(kind, LONG_TTL).await;

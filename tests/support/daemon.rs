@@ -35,6 +35,8 @@ pub(crate) struct Manage {
     pub(crate) address: SocketAddr,
     admin: SocketAddr,
     arguments: Vec<String>,
+    /// How much later its wall clock is than this machine's, as `faketime` has it.
+    clock: Option<String>,
     log: PathBuf,
 }
 
@@ -43,7 +45,7 @@ impl Manage {
     pub(crate) fn new(name: &str, folder: &Path) -> Self {
         let (address, admin) = (port::free(), port::free());
         let arguments = ["manage", "--host", &address.to_string(), "--admin", &admin.to_string()].map(str::to_owned).into();
-        Self { name: name.to_owned(), address, admin, arguments, log: folder.join(format!("{name}.log")) }
+        Self { name: name.to_owned(), address, admin, arguments, clock: None, log: folder.join(format!("{name}.log")) }
     }
 
     /// Takes part in the election in `store` under its own address.
@@ -67,6 +69,12 @@ impl Manage {
     pub(crate) fn administered_at(mut self, admin: &str) -> Self {
         let place = self.arguments.iter().position(|argument| argument == "--admin").expect("every node has one") + 1;
         admin.clone_into(&mut self.arguments[place]);
+        self
+    }
+
+    /// Lives at another time of day, like `+1h`.
+    pub(crate) fn at(mut self, clock: &str) -> Self {
+        self.clock = Some(clock.to_owned());
         self
     }
 
@@ -94,6 +102,11 @@ impl Manage {
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BELLWETHER_")) {
             command.env_remove(name);
+        }
+        if let Some(clock) = &self.clock {
+            let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH);
+            assert!(Path::new(&library).exists(), "there is no {library}, of the Debian package faketime");
+            command.envs([("LD_PRELOAD", library.as_str()), ("FAKETIME", clock), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
         }
         let child = command.spawn().expect("start a node");
         Daemon { child, manage: self.clone(), control: Client::new(self.address) }

@@ -1,5 +1,6 @@
 //! A real store for a cluster under test, and the faults that befall it.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,12 +8,26 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 
 use super::etcd::Etcd;
+use super::kazoo::Kazoo;
+use super::zookeeper::ZooKeeper;
 
 /// Which store a test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Etcd,
     Sqlite,
+    ZooKeeper,
+}
+
+impl Kind {
+    /// Whether a store that has forgotten everything numbers its tenures from the beginning.
+    pub(crate) fn counts_anew(self) -> bool {
+        match self {
+            Self::Etcd | Self::ZooKeeper => true,
+            // A row that is made anew starts above every earlier one.
+            Self::Sqlite => false,
+        }
+    }
 }
 
 /// A running store. Its data lies in the test's folder.
@@ -20,6 +35,7 @@ pub(crate) enum Kind {
 pub(crate) enum Store {
     Etcd(Etcd),
     Sqlite(Sqlite),
+    ZooKeeper(ZooKeeper),
 }
 
 impl Store {
@@ -28,6 +44,7 @@ impl Store {
         match kind {
             Kind::Etcd => Self::Etcd(Etcd::start().await),
             Kind::Sqlite => Self::Sqlite(Sqlite { file: folder.join("election.db"), held: None }),
+            Kind::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1, "").await),
         }
     }
 
@@ -36,6 +53,16 @@ impl Store {
         match self {
             Self::Etcd(etcd) => etcd.url(),
             Self::Sqlite(sqlite) => format!("sqlite://{}", sqlite.file.display()),
+            Self::ZooKeeper(zookeeper) => zookeeper.url(),
+        }
+    }
+
+    /// The scheme of its URL, and where its one server is reached.
+    pub(crate) fn server(&self) -> (&'static str, SocketAddr) {
+        match self {
+            Self::Etcd(etcd) => ("etcd", etcd.address()),
+            Self::Sqlite(_) => panic!("a file has no server"),
+            Self::ZooKeeper(zookeeper) => ("zk", zookeeper.address(0)),
         }
     }
 
@@ -44,6 +71,7 @@ impl Store {
         match self {
             Self::Etcd(etcd) => etcd.stop().await,
             Self::Sqlite(sqlite) => sqlite.lock().await,
+            Self::ZooKeeper(zookeeper) => zookeeper.stop(0),
         }
     }
 
@@ -52,6 +80,7 @@ impl Store {
         match self {
             Self::Etcd(etcd) => etcd.restart().await,
             Self::Sqlite(sqlite) => sqlite.unlock().await,
+            Self::ZooKeeper(zookeeper) => zookeeper.restart(0).await,
         }
     }
 
@@ -63,6 +92,10 @@ impl Store {
                 sqlite.unlock().await;
                 sqlite.remove();
             }
+            Self::ZooKeeper(zookeeper) => {
+                zookeeper.wipe(0);
+                zookeeper.restart(0).await;
+            }
         }
     }
 
@@ -71,6 +104,7 @@ impl Store {
         match self {
             Self::Etcd(etcd) => etcd.delete_leader("bellwether/default/leader/").await,
             Self::Sqlite(sqlite) => sqlite.delete_leader().await,
+            Self::ZooKeeper(zookeeper) => Kazoo::start(zookeeper.address(0)).delete_leader("/bellwether/default/leader").await,
         }
     }
 
