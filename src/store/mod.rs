@@ -3,6 +3,8 @@
 //! A [`StoreUrl`] says which store and where; [`StoreUrl::open`] makes a [`Lock`] of it for one node. Which drivers a
 //! build has is decided here and nowhere else.
 
+#[cfg(feature = "consul")]
+mod consul;
 mod contract;
 mod election;
 #[cfg(feature = "etcd")]
@@ -86,7 +88,7 @@ impl StoreUrl {
         self.check_options(options)?;
         self.check_ttl(config.ttl)?;
         match &self.place {
-            Place::Consul(_) => not_yet("consul"),
+            Place::Consul(agents) => driver!("consul", consul::open(agents, options, config)),
             Place::Etcd(endpoints) => driver!("etcd", etcd::open(endpoints, options, config)),
             Place::Kubernetes(_) => not_yet("kubernetes"),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),

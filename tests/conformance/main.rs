@@ -3,6 +3,15 @@
 mod harness;
 mod suite;
 
+mod consul;
+mod consul_agents;
+mod consul_interop;
+mod consul_meddler;
+mod consul_reports;
+mod consul_rig;
+mod consul_secured;
+#[path = "../support/consul.rs"]
+mod consul_server;
 mod etcd;
 mod etcd_interop;
 mod etcd_members;
@@ -11,6 +20,8 @@ mod etcd_rig;
 mod etcd_secured;
 mod etcd_server;
 mod memory;
+#[path = "../support/port.rs"]
+mod port;
 mod sqlite;
 mod sqlite_file;
 #[path = "../support/wire.rs"]
@@ -18,8 +29,6 @@ mod wire;
 
 #[path = "../support/kazoo.rs"]
 mod kazoo;
-#[path = "../support/port.rs"]
-mod port;
 mod zookeeper;
 mod zookeeper_interop;
 mod zookeeper_members;

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod consul;
 mod crash;
 mod demo;
 mod docs;

@@ -1,11 +1,11 @@
-//! What only ZooKeeper can do to whole daemons: an ensemble that loses members, sessions that somebody ends, ways to it
-//! that fail, and users.
+//! Whole daemons on ZooKeeper: what befalls them on every store, and what only ZooKeeper can do to them.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
+use crate::outage::Memory;
 use crate::support::cluster::Cluster;
 use crate::support::daemon::Manage;
 use crate::support::kazoo::Kazoo;
@@ -14,12 +14,68 @@ use crate::support::store::{Kind, Store};
 use crate::support::wait_for;
 use crate::support::wire::Mode;
 use crate::support::zookeeper::ZooKeeper;
+use crate::{crash, foresight, outage, planned};
 
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(20);
 const WORK: u64 = 10;
 const HOLD: &[&str] = &["--hold-timeout", "60s"];
 const FOLDER: &str = "/bellwether/default/leader";
+
+#[tokio::test]
+async fn a_killed_primary_costs_a_short_wait() {
+    crash::killed(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn a_frozen_primary_is_replaced_and_serves_no_more() {
+    crash::frozen(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn a_terminated_primary_hands_over_and_no_request_fails() {
+    planned::terminated(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn thirty_forced_changes_in_a_row_fail_no_request() {
+    planned::resigned_in_turn(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn a_long_outage_heals_by_itself() {
+    outage::outage(Kind::ZooKeeper, Memory::Kept).await;
+}
+
+#[tokio::test]
+async fn a_long_outage_that_comes_back_empty_heals_by_itself() {
+    outage::outage(Kind::ZooKeeper, Memory::Lost).await;
+}
+
+/// The holder and the next one are told in the same moment: how near to each other they act is the machine's doing.
+#[tokio::test]
+async fn a_deleted_node_ends_the_tenure() {
+    let overlap = outage::deleted(Kind::ZooKeeper).await;
+    assert!(overlap <= TTL, "two primaries for {overlap:?}");
+}
+
+#[tokio::test]
+async fn a_failover_costs_what_was_planned() {
+    foresight::as_planned(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn one_that_keeps_its_promises_is_found_to_and_left_as_it_was() {
+    let store = ZooKeeper::start(1, "").await;
+    let hand = Kazoo::start(store.address(0));
+    let before = hand.line("/").await;
+    let found = foresight::json(&["store", "check", &store.url(), "--replication-ttl", "3s"]).await;
+    assert_eq!(found["safe"], true, "{found:#}");
+    let promises = found["promises"].as_array().expect("promises");
+    assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] == "kept"), "{found:#}");
+    assert_eq!(hand.line("/bellwether").await, []);
+    assert_eq!(hand.line("/").await.iter().filter(|node| node.name != "bellwether").cloned().collect::<Vec<_>>(), before);
+}
 
 fn hold(manage: Manage) -> Manage {
     manage.with(HOLD.iter().copied())
@@ -28,7 +84,7 @@ fn hold(manage: Manage) -> Manage {
 /// B49: connections stay open and nothing answers: the primary stands down by its own clock, before anybody else leads.
 #[tokio::test]
 async fn a_primary_cut_off_from_zookeeper_steps_down_in_time() {
-    let (cluster, wires) = Cluster::start_wired_on(Kind::ZooKeeper, TTL, HOLD).await;
+    let (cluster, wires) = Cluster::start_wired(Kind::ZooKeeper, TTL, HOLD).await;
     let one = cluster.watch();
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
@@ -50,7 +106,7 @@ async fn a_primary_cut_off_from_zookeeper_steps_down_in_time() {
 #[tokio::test]
 async fn a_slow_zookeeper_costs_no_tenure() {
     const LONG_TTL: Duration = Duration::from_secs(9);
-    let (cluster, wires) = Cluster::start_wired_on(Kind::ZooKeeper, LONG_TTL, &[]).await;
+    let (cluster, wires) = Cluster::start_wired(Kind::ZooKeeper, LONG_TTL, &[]).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::gentle(cluster.addresses(), WORK);
@@ -96,8 +152,8 @@ async fn an_ensemble_without_one_of_three_members_costs_no_tenure() {
 /// No wall clock has a say: one node lives an hour ahead, one an hour behind.
 #[tokio::test]
 async fn wall_clocks_that_differ_by_hours_make_no_second_primary() {
-    let ahead = |manage: Manage| hold(manage).at("+1h");
-    let behind = |manage: Manage| hold(manage).at("-1h");
+    let ahead = |manage: Manage| hold(manage).by_clock("+1h");
+    let behind = |manage: Manage| hold(manage).by_clock("-1h");
     let store = Store::ZooKeeper(ZooKeeper::start(1, "").await);
     let mut cluster = Cluster::start_on(store, TTL, [&ahead, &behind, &hold]).await;
     let one = cluster.watch();

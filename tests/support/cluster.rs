@@ -43,18 +43,13 @@ impl Cluster {
         Self::launch(store, folder, urls, ttl, arguments).await
     }
 
-    /// The same on etcd, where each node reaches it over a wire of its own.
-    pub(crate) async fn start_wired(ttl: Duration, arguments: &[&str]) -> (Self, [Wire; NODES]) {
-        Self::start_wired_on(Kind::Etcd, ttl, arguments).await
-    }
-
-    /// The same on a store that has a server.
-    pub(crate) async fn start_wired_on(kind: Kind, ttl: Duration, arguments: &[&str]) -> (Self, [Wire; NODES]) {
+    /// The same, where each node reaches the store's server over a wire of its own.
+    pub(crate) async fn start_wired(kind: Kind, ttl: Duration, arguments: &[&str]) -> (Self, [Wire; NODES]) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::start(kind, folder.path()).await;
-        let (scheme, server) = store.server();
+        let (url, server) = (store.url(), store.server());
         let wires = [Wire::to(server).await, Wire::to(server).await, Wire::to(server).await];
-        let urls = wires.each_ref().map(|wire| format!("{scheme}://{}", wire.address()));
+        let urls = wires.each_ref().map(|wire| url.replace(&server.to_string(), &wire.address().to_string()));
         (Self::launch(store, folder, urls, ttl, arguments).await, wires)
     }
 

@@ -19,6 +19,9 @@ const LOCAL: Duration = Duration::from_secs(20);
 /// How long a process may take to start and to listen on a busy machine.
 const START: Duration = Duration::from_secs(30);
 
+/// Where Debian has it, on whichever machine.
+const FAKETIME: &str = "/usr/$LIB/faketime/libfaketime.so.1";
+
 /// What `/info` says.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Info {
@@ -35,8 +38,8 @@ pub(crate) struct Manage {
     pub(crate) address: SocketAddr,
     admin: SocketAddr,
     arguments: Vec<String>,
-    /// How much later its wall clock is than this machine's, as `faketime` has it.
-    clock: Option<String>,
+    /// By how much its wall clock is wrong.
+    clock: Option<&'static str>,
     log: PathBuf,
 }
 
@@ -72,9 +75,9 @@ impl Manage {
         self
     }
 
-    /// Lives at another time of day, like `+1h`.
-    pub(crate) fn at(mut self, clock: &str) -> Self {
-        self.clock = Some(clock.to_owned());
+    /// Lives by a wall clock that is wrong by this much, as faketime(1) writes it. Needs the Debian package faketime.
+    pub(crate) fn by_clock(mut self, offset: &'static str) -> Self {
+        self.clock = Some(offset);
         self
     }
 
@@ -99,14 +102,13 @@ impl Manage {
     pub(crate) fn spawn(&self) -> Daemon {
         let log = File::options().create(true).append(true).open(&self.log).expect("open a node's log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+        if let Some(offset) = self.clock {
+            // Not by the command faketime, which stands between us and the process that is to be killed.
+            command.envs([("LD_PRELOAD", FAKETIME), ("FAKETIME", offset), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
+        }
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BELLWETHER_")) {
             command.env_remove(name);
-        }
-        if let Some(clock) = &self.clock {
-            let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH);
-            assert!(Path::new(&library).exists(), "there is no {library}, of the Debian package faketime");
-            command.envs([("LD_PRELOAD", library.as_str()), ("FAKETIME", clock), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
         }
         let child = command.spawn().expect("start a node");
         Daemon { child, manage: self.clone(), control: Client::new(self.address) }
@@ -204,6 +206,13 @@ impl Daemon {
     pub(crate) fn pid(&self) -> Pid {
         let pid = self.child.id().expect("a running process");
         Pid::from_raw(pid.try_into().expect("a process id")).expect("a process id")
+    }
+
+    /// # Panics
+    /// When its wall clock is the machine's.
+    pub(crate) fn assert_by_false_clock(&self) {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("a running process");
+        assert!(maps.contains("libfaketime"), "{} has no false clock: is the Debian package faketime there?", self.name());
     }
 
     /// Its resident memory, in KiB.

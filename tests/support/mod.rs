@@ -5,6 +5,7 @@
 
 pub(crate) mod app;
 pub(crate) mod cluster;
+pub(crate) mod consul;
 pub(crate) mod daemon;
 pub(crate) mod etcd;
 pub(crate) mod http;

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 
+use super::consul::Consul;
 use super::etcd::Etcd;
 use super::kazoo::Kazoo;
 use super::zookeeper::ZooKeeper;
@@ -14,16 +16,26 @@ use super::zookeeper::ZooKeeper;
 /// Which store a test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
+    Consul,
     Etcd,
     Sqlite,
     ZooKeeper,
 }
 
 impl Kind {
-    /// Whether a store that has forgotten everything numbers its tenures from the beginning.
+    /// How long a silent holder's lock lasts at the longest, before this machine takes its time.
+    pub(crate) fn lasts(self, ttl: Duration) -> Duration {
+        match self {
+            // And then its lock-delay of a second.
+            Self::Consul => ttl * 2 + Duration::from_secs(1),
+            Self::Etcd | Self::Sqlite | Self::ZooKeeper => ttl,
+        }
+    }
+
+    /// Whether epochs start again when the store has lost its data.
     pub(crate) fn counts_anew(self) -> bool {
         match self {
-            Self::Etcd | Self::ZooKeeper => true,
+            Self::Consul | Self::Etcd | Self::ZooKeeper => true,
             // A row that is made anew starts above every earlier one.
             Self::Sqlite => false,
         }
@@ -33,6 +45,7 @@ impl Kind {
 /// A running store. Its data lies in the test's folder.
 #[derive(Debug)]
 pub(crate) enum Store {
+    Consul(Consul),
     Etcd(Etcd),
     Sqlite(Sqlite),
     ZooKeeper(ZooKeeper),
@@ -42,6 +55,7 @@ impl Store {
     /// Starts an empty store with its data in `folder`.
     pub(crate) async fn start(kind: Kind, folder: &Path) -> Self {
         match kind {
+            Kind::Consul => Self::Consul(Consul::start().await),
             Kind::Etcd => Self::Etcd(Etcd::start().await),
             Kind::Sqlite => Self::Sqlite(Sqlite { file: folder.join("election.db"), held: None }),
             Kind::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1, "").await),
@@ -51,24 +65,37 @@ impl Store {
     /// The store as `manage` takes it.
     pub(crate) fn url(&self) -> String {
         match self {
+            Self::Consul(consul) => consul.url(),
             Self::Etcd(etcd) => etcd.url(),
             Self::Sqlite(sqlite) => format!("sqlite://{}", sqlite.file.display()),
             Self::ZooKeeper(zookeeper) => zookeeper.url(),
         }
     }
 
-    /// The scheme of its URL, and where its one server is reached.
-    pub(crate) fn server(&self) -> (&'static str, SocketAddr) {
+    /// Where the server of a store that has one is reached.
+    pub(crate) fn server(&self) -> SocketAddr {
         match self {
-            Self::Etcd(etcd) => ("etcd", etcd.address()),
-            Self::Sqlite(_) => panic!("a file has no server"),
-            Self::ZooKeeper(zookeeper) => ("zk", zookeeper.address(0)),
+            Self::Consul(consul) => consul.address(),
+            Self::Etcd(etcd) => etcd.address(),
+            Self::Sqlite(_) => panic!("SQLite has no server"),
+            Self::ZooKeeper(zookeeper) => zookeeper.address(0),
+        }
+    }
+
+    /// Freezes the server, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        match self {
+            Self::Consul(consul) => consul.signal(signal),
+            Self::Etcd(etcd) => etcd.signal(signal),
+            Self::Sqlite(_) => panic!("SQLite has no server"),
+            Self::ZooKeeper(zookeeper) => zookeeper.signal(0, signal),
         }
     }
 
     /// The store stops answering: a server that is gone, or a file that another process keeps locked.
     pub(crate) async fn fail(&mut self) {
         match self {
+            Self::Consul(consul) => consul.stop().await,
             Self::Etcd(etcd) => etcd.stop().await,
             Self::Sqlite(sqlite) => sqlite.lock().await,
             Self::ZooKeeper(zookeeper) => zookeeper.stop(0),
@@ -78,6 +105,7 @@ impl Store {
     /// The store is back with all that it knew.
     pub(crate) async fn recover(&mut self) {
         match self {
+            Self::Consul(consul) => consul.restart().await,
             Self::Etcd(etcd) => etcd.restart().await,
             Self::Sqlite(sqlite) => sqlite.unlock().await,
             Self::ZooKeeper(zookeeper) => zookeeper.restart(0).await,
@@ -87,6 +115,7 @@ impl Store {
     /// The store is back and has forgotten everything.
     pub(crate) async fn recover_empty(&mut self) {
         match self {
+            Self::Consul(consul) => consul.restart_empty().await,
             Self::Etcd(etcd) => etcd.restart_empty().await,
             Self::Sqlite(sqlite) => {
                 sqlite.unlock().await;
@@ -102,6 +131,7 @@ impl Store {
     /// Deletes the present leader's record, as an operator may.
     pub(crate) async fn delete_leader(&self) {
         match self {
+            Self::Consul(consul) => consul.delete("bellwether/default/leader").await,
             Self::Etcd(etcd) => etcd.delete_leader("bellwether/default/leader/").await,
             Self::Sqlite(sqlite) => sqlite.delete_leader().await,
             Self::ZooKeeper(zookeeper) => Kazoo::start(zookeeper.address(0)).delete_leader("/bellwether/default/leader").await,
