@@ -116,8 +116,15 @@ impl Ensemble {
         if let Some(connection) = self.way.present().open_connection() {
             return Ok(connection);
         }
-        let dialling = underway.get_or_insert_with(|| Box::pin(Arc::clone(&self.way).dial()));
-        let outcome = dialling.await;
+        if let Some(inherited) = underway.as_mut() {
+            let outcome = inherited.await;
+            *underway = None;
+            // Its time may have run out while nobody was calling: that says nothing about the members now.
+            if outcome.is_ok() {
+                return outcome;
+            }
+        }
+        let outcome = underway.insert(Box::pin(Arc::clone(&self.way).dial())).await;
         *underway = None;
         outcome
     }
