@@ -5,7 +5,7 @@ set -eu
 
 # command, or file, that shows that a package is there = package
 BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprotobuf-dev"
-TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io"
+TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io /usr/share/zookeeper/bin/zkCli.sh=zookeeper /usr/lib/python3/dist-packages/kazoo=python3-kazoo /usr/share/java/curator-recipes.jar=libcurator-recipes-java"
 
 case "${1:-}" in
     build) wanted=$BUILD ;;

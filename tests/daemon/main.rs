@@ -20,3 +20,4 @@ mod planned;
 mod start;
 mod stream;
 mod tunnel;
+mod zookeeper;

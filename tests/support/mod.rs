@@ -9,6 +9,7 @@ pub(crate) mod consul;
 pub(crate) mod daemon;
 pub(crate) mod etcd;
 pub(crate) mod http;
+pub(crate) mod kazoo;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod metrics;
@@ -18,6 +19,7 @@ pub(crate) mod port;
 pub(crate) mod raw;
 pub(crate) mod store;
 pub(crate) mod wire;
+pub(crate) mod zookeeper;
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -10,6 +10,8 @@ use sqlx::{ConnectOptions, Connection};
 
 use super::consul::Consul;
 use super::etcd::Etcd;
+use super::kazoo::Kazoo;
+use super::zookeeper::ZooKeeper;
 
 /// Which store a test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +19,7 @@ pub(crate) enum Kind {
     Consul,
     Etcd,
     Sqlite,
+    ZooKeeper,
 }
 
 impl Kind {
@@ -25,14 +28,14 @@ impl Kind {
         match self {
             // And then its lock-delay of a second.
             Self::Consul => ttl * 2 + Duration::from_secs(1),
-            Self::Etcd | Self::Sqlite => ttl,
+            Self::Etcd | Self::Sqlite | Self::ZooKeeper => ttl,
         }
     }
 
     /// Whether epochs start again when the store has lost its data.
     pub(crate) fn counts_anew(self) -> bool {
         match self {
-            Self::Consul | Self::Etcd => true,
+            Self::Consul | Self::Etcd | Self::ZooKeeper => true,
             // A row that is made anew starts above every earlier one.
             Self::Sqlite => false,
         }
@@ -45,6 +48,7 @@ pub(crate) enum Store {
     Consul(Consul),
     Etcd(Etcd),
     Sqlite(Sqlite),
+    ZooKeeper(ZooKeeper),
 }
 
 impl Store {
@@ -54,6 +58,7 @@ impl Store {
             Kind::Consul => Self::Consul(Consul::start().await),
             Kind::Etcd => Self::Etcd(Etcd::start().await),
             Kind::Sqlite => Self::Sqlite(Sqlite { file: folder.join("election.db"), held: None }),
+            Kind::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1, "").await),
         }
     }
 
@@ -63,6 +68,7 @@ impl Store {
             Self::Consul(consul) => consul.url(),
             Self::Etcd(etcd) => etcd.url(),
             Self::Sqlite(sqlite) => format!("sqlite://{}", sqlite.file.display()),
+            Self::ZooKeeper(zookeeper) => zookeeper.url(),
         }
     }
 
@@ -72,6 +78,7 @@ impl Store {
             Self::Consul(consul) => consul.address(),
             Self::Etcd(etcd) => etcd.address(),
             Self::Sqlite(_) => panic!("SQLite has no server"),
+            Self::ZooKeeper(zookeeper) => zookeeper.address(0),
         }
     }
 
@@ -81,6 +88,7 @@ impl Store {
             Self::Consul(consul) => consul.signal(signal),
             Self::Etcd(etcd) => etcd.signal(signal),
             Self::Sqlite(_) => panic!("SQLite has no server"),
+            Self::ZooKeeper(zookeeper) => zookeeper.signal(0, signal),
         }
     }
 
@@ -90,6 +98,7 @@ impl Store {
             Self::Consul(consul) => consul.stop().await,
             Self::Etcd(etcd) => etcd.stop().await,
             Self::Sqlite(sqlite) => sqlite.lock().await,
+            Self::ZooKeeper(zookeeper) => zookeeper.stop(0),
         }
     }
 
@@ -99,6 +108,7 @@ impl Store {
             Self::Consul(consul) => consul.restart().await,
             Self::Etcd(etcd) => etcd.restart().await,
             Self::Sqlite(sqlite) => sqlite.unlock().await,
+            Self::ZooKeeper(zookeeper) => zookeeper.restart(0).await,
         }
     }
 
@@ -111,6 +121,10 @@ impl Store {
                 sqlite.unlock().await;
                 sqlite.remove();
             }
+            Self::ZooKeeper(zookeeper) => {
+                zookeeper.wipe(0);
+                zookeeper.restart(0).await;
+            }
         }
     }
 
@@ -120,6 +134,7 @@ impl Store {
             Self::Consul(consul) => consul.delete("bellwether/default/leader").await,
             Self::Etcd(etcd) => etcd.delete_leader("bellwether/default/leader/").await,
             Self::Sqlite(sqlite) => sqlite.delete_leader().await,
+            Self::ZooKeeper(zookeeper) => Kazoo::start(zookeeper.address(0)).delete_leader("/bellwether/default/leader").await,
         }
     }
 
