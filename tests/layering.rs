@@ -31,7 +31,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("prometheus_client", &["api/"]),
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),
     ("etcd_client", &["store/etcd/"]),
-    ("sqlx", &["store/sql/", "store/sqlite/"]),
+    ("sqlx", &["store/mysql/", "store/postgres/", "store/sql/", "store/sqlite/"]),
     ("zookeeper_client", &["store/zookeeper/"]),
 ];
 

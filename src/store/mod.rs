@@ -10,6 +10,12 @@ mod etcd;
 mod limits;
 mod memory;
 mod options;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod url;
@@ -87,7 +93,7 @@ impl StoreUrl {
             Place::Kubernetes(_) => not_yet("kubernetes"),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
             Place::Mysql(_) => not_yet("mysql"),
-            Place::Postgres(_) => not_yet("postgres"),
+            Place::Postgres(database) => driver!("postgres", postgres::open(database, options, &config)),
             Place::Sqlite(path) => driver!("sqlite", sqlite::open(path, &config)),
             Place::ZooKeeper(_) => not_yet("zk"),
         }

@@ -3,6 +3,8 @@
 mod harness;
 mod suite;
 
+#[path = "../support/account.rs"]
+mod account;
 mod etcd;
 mod etcd_interop;
 mod etcd_members;
@@ -11,6 +13,12 @@ mod etcd_rig;
 mod etcd_secured;
 mod etcd_server;
 mod memory;
+#[path = "../support/port.rs"]
+mod port;
+mod postgres;
+#[path = "../support/postgres.rs"]
+mod postgres_server;
+mod sql_rig;
 mod sqlite;
 mod sqlite_file;
 #[path = "../support/wire.rs"]

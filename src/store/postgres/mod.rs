@@ -1,0 +1,148 @@
+//! The lock as a row of a PostgreSQL database.
+//!
+//! A lock has two connections of its own: one for statements, and one that listens for the notices that whoever begins or
+//! ends a tenure sends with it. A notice is only a hint. Where none can come, because a pooler lies in between or because
+//! an operator changed the row by hand, the row is looked at from time to time all the same.
+//!
+//! A server that only takes reads, as a standby does, is refused, and its connection closed: whoever answers at the same
+//! address next may be the primary.
+
+mod failure;
+mod session;
+mod statement;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgConnection, PgListener};
+
+use super::contract::{Lock, StoreError};
+use super::server::{Access, Line};
+use super::sql::{self, Look, Row, Seat, Table};
+use super::url::Database;
+use super::{LockConfig, OpenError, StoreOptions};
+
+use session::Session;
+use statement::Statements;
+
+/// The lock in `database`, whose table is made at the first call if it is missing.
+pub(super) fn open(database: &Database, options: &StoreOptions, config: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
+    let (seat, access) = (Seat::new(config)?, Access::new(database, options)?);
+    let session = Session::new(access, &config.node.address, config.call_timeout);
+    let statements = Statements::new(&seat, session.statement_timeout());
+    // Opening may take as long as several calls.
+    let patience = config.call_timeout * 3;
+    Ok(sql::lock(Postgres { seat, statements, session, line: Line::new(patience), listening: Line::new(patience) }))
+}
+
+/// The election's row in one database.
+struct Postgres {
+    seat: Seat,
+    statements: Statements,
+    session: Session,
+    line: Line<PgConnection>,
+    listening: Line<PgListener>,
+}
+
+impl Postgres {
+    /// Sends one statement and says how many rows it changed.
+    async fn change(&self, operation: &'static str, statement: String) -> Result<bool, StoreError> {
+        let mut turn = self.line.turn(|| self.session.open()).await?;
+        let mut connection = turn.take();
+        match statement::change(&mut connection, statement).await {
+            Ok(changed) => {
+                turn.give_back(connection);
+                Ok(changed > 0)
+            }
+            Err(error) => {
+                if failure::is_contention(&error) {
+                    turn.give_back(connection);
+                }
+                Err(self.session.judge(operation, error))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Table for Postgres {
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn place(&self) -> String {
+        self.session.to_string()
+    }
+
+    async fn look(&self, operation: &'static str) -> Result<Look, StoreError> {
+        self.session
+            .bounded(operation, async {
+                let mut turn = self.line.turn(|| self.session.open()).await?;
+                let mut connection = turn.take();
+                match self.statements.look(&mut connection).await {
+                    Ok(Some(look)) => {
+                        turn.give_back(connection);
+                        Ok(look)
+                    }
+                    Ok(None) => Err(self.session.only_reads(operation)),
+                    Err(error) => {
+                        if failure::is_contention(&error) {
+                            turn.give_back(connection);
+                        }
+                        Err(self.session.judge(operation, error))
+                    }
+                }
+            })
+            .await
+    }
+
+    async fn insert(&self, version: i64) -> Result<bool, StoreError> {
+        self.change("acquire", self.statements.insert(version)).await
+    }
+
+    async fn take(&self, row: &Row, version: i64) -> Result<bool, StoreError> {
+        self.change("acquire", self.statements.take(row, version)).await
+    }
+
+    async fn renew(&self, version: i64) -> Result<bool, StoreError> {
+        self.change("renew", self.statements.renew(version)).await
+    }
+
+    async fn release(&self, operation: &'static str, version: Option<i64>) -> Result<(), StoreError> {
+        self.change(operation, self.statements.release(version)).await.map(drop)
+    }
+
+    /// Much less often than where nothing is announced.
+    fn look_every(&self) -> Duration {
+        sql::look_every(self.seat.ttl()) * 5
+    }
+
+    async fn hint(&self, pause: Duration) -> bool {
+        let announced = async {
+            match self.listening.turn(|| self.session.listen()).await {
+                // What changed before we listened was announced to nobody.
+                Ok(turn) if turn.is_new => {}
+                Ok(mut turn) => {
+                    if !session::hears_of(turn.borrow(), self.seat.component()).await {
+                        turn.close();
+                    }
+                }
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::time::timeout(pause, announced).await.is_ok()
+    }
+
+    /// The connection that listens may have been dead for long: nothing is ever sent on it.
+    async fn unannounced(&self) {
+        self.listening.close().await;
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Postgres({} in {})", self.seat.component(), self.session)
+    }
+}
