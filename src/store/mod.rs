@@ -9,6 +9,8 @@ mod election;
 mod etcd;
 mod limits;
 mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod options;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -92,7 +94,7 @@ impl StoreUrl {
             Place::Etcd(endpoints) => driver!("etcd", etcd::open(endpoints, options, config)),
             Place::Kubernetes(_) => not_yet("kubernetes"),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
-            Place::Mysql(_) => not_yet("mysql"),
+            Place::Mysql(database) => driver!("mysql", mysql::open(database, options, &config)),
             Place::Postgres(database) => driver!("postgres", postgres::open(database, options, &config)),
             Place::Sqlite(path) => driver!("sqlite", sqlite::open(path, &config)),
             Place::ZooKeeper(_) => not_yet("zk"),
@@ -102,7 +104,7 @@ impl StoreUrl {
 
 /// What a driver that is still to be written answers.
 fn not_yet(store: &str) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(format!("the store `{store}` is not in this version yet: use etcd://, sqlite:// or memory:")))
+    Err(OpenError::Place(format!("the store `{store}` is not in this version yet: use etcd://, postgres://, mysql://, sqlite:// or memory:")))
 }
 
 /// Whether this build has a store's driver.

@@ -12,7 +12,10 @@ mod etcd_reports;
 mod etcd_rig;
 mod etcd_secured;
 mod etcd_server;
+#[path = "../support/mariadb.rs"]
+mod mariadb_server;
 mod memory;
+mod mysql;
 #[path = "../support/port.rs"]
 mod port;
 mod postgres;
