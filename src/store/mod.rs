@@ -104,7 +104,9 @@ impl StoreUrl {
 
 /// What a driver that is still to be written answers.
 fn not_yet(store: &str) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(format!("the store `{store}` is not in this version yet: use etcd://, postgres://, mysql://, sqlite:// or memory:")))
+    Err(OpenError::Place(format!(
+        "the store `{store}` is not in this version yet: use etcd://, postgres://, mysql://, sqlite:// or memory:"
+    )))
 }
 
 /// Whether this build has a store's driver.

@@ -21,6 +21,7 @@ mod port;
 mod postgres;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+mod sql_reports;
 mod sql_rig;
 mod sqlite;
 mod sqlite_file;

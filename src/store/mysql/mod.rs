@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlConnection;
 
 use super::contract::{Lock, StoreError};
-use super::server::{Access, Line};
+use super::server::{self, Access, Line};
 use super::sql::{self, Look, Row, Seat, Table};
 use super::url::Database;
 use super::{LockConfig, OpenError, StoreOptions};
@@ -28,8 +28,7 @@ use statement::Statements;
 /// The lock in `database`, whose table is made at the first call if it is missing.
 pub(super) fn open(database: &Database, options: &StoreOptions, config: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
     let (seat, access) = (Seat::new(config)?, Access::new(database, options)?);
-    // Opening may take as long as several calls.
-    let line = Line::new(config.call_timeout * 3);
+    let line = Line::new(server::patience(config.call_timeout));
     Ok(sql::lock(Mysql { statements: Statements::new(&seat), seat, session: Session::new(access, config.call_timeout), line }))
 }
 
@@ -44,43 +43,30 @@ struct Mysql {
 impl Mysql {
     /// Sends one statement and says whether it found a row to change.
     async fn change(&self, operation: &'static str, statement: String) -> Result<bool, StoreError> {
-        let mut turn = self.line.turn(|| self.session.open()).await?;
-        let mut connection = turn.take();
-        match statement::change(&mut connection, statement).await {
-            Ok(found) => {
-                turn.give_back(connection);
-                Ok(found > 0)
-            }
-            // Somebody was faster to make the row.
-            Err(error) if failure::is_duplicate(&error) => {
-                turn.give_back(connection);
-                Ok(false)
-            }
-            Err(error) => {
-                if failure::is_contention(&error) {
-                    turn.give_back(connection);
-                }
-                Err(self.session.judge(operation, error))
-            }
-        }
+        let turn = self.line.turn(|| self.session.open()).await?;
+        let session = self.session.clone();
+        turn.ask(|mut connection| async move {
+            let found = match statement::change(&mut connection, statement).await {
+                // Somebody was faster to make the row.
+                Err(error) if failure::is_duplicate(&error) => Ok(0),
+                other => other,
+            };
+            session.answered(operation, connection, found.map(|rows| rows > 0))
+        })
+        .await
     }
 
     async fn look_once(&self, operation: &'static str) -> Result<Look, StoreError> {
-        let mut turn = self.line.turn(|| self.session.open()).await?;
-        let mut connection = turn.take();
-        match self.statements.look(&mut connection).await {
-            Ok(Some(look)) => {
-                turn.give_back(connection);
-                Ok(look)
+        let turn = self.line.turn(|| self.session.open()).await?;
+        let (session, look) = (self.session.clone(), self.statements.look());
+        let found = turn.ask(|mut connection| async move {
+            match statement::look(&mut connection, look).await {
+                Ok(None) => (None, Err(session.only_reads(operation))),
+                Ok(Some(found)) => (Some(connection), Ok(found)),
+                Err(error) => session.answered(operation, connection, Err(error)),
             }
-            Ok(None) => Err(self.session.only_reads(operation)),
-            Err(error) => {
-                if failure::is_contention(&error) {
-                    turn.give_back(connection);
-                }
-                Err(self.session.judge(operation, error))
-            }
-        }
+        });
+        found.await
     }
 }
 

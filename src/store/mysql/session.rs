@@ -11,7 +11,7 @@ use sqlx::{ConnectOptions, Error};
 use super::failure;
 use super::statement::{self, Found};
 use crate::store::contract::StoreError;
-use crate::store::server::Access;
+use crate::store::server::{Access, Answered};
 
 /// All that every connection of one lock has in common.
 #[derive(Clone)]
@@ -87,6 +87,19 @@ impl Session {
 
     pub(super) fn judge(&self, operation: &'static str, error: Error) -> StoreError {
         failure::judge(&self.0.access, operation, error)
+    }
+
+    /// What became of a statement. The connection is as good as before where merely somebody was in the way.
+    pub(super) fn answered<T>(
+        &self,
+        operation: &'static str,
+        connection: MySqlConnection,
+        answer: Result<T, Error>,
+    ) -> Answered<MySqlConnection, T> {
+        match answer {
+            Ok(answer) => (Some(connection), Ok(answer)),
+            Err(error) => (failure::is_contention(&error).then_some(connection), Err(self.judge(operation, error))),
+        }
     }
 
     /// What a server that takes no writes is told apart by.

@@ -43,32 +43,15 @@ impl Statements {
         }
     }
 
-    /// Reads the row and the clock; nothing where the server takes no writes.
-    pub(super) async fn look(&self, connection: &mut MySqlConnection) -> Result<Option<Look>, Error> {
+    pub(super) fn look(&self) -> String {
         let Self { component, .. } = self;
-        let look = format!(
+        format!(
             "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED) AS now, {WRITABLE} AS writable,
                 CAST(component AS BINARY) AS component, CAST(holder_id AS BINARY) AS holder_id, version,
                 CAST(expires_at AS CHAR) AS expires_at,
                 TIMESTAMPDIFF(MICROSECOND, {NOW}, expires_at) DIV 1000 AS remaining
             FROM (SELECT 1) AS one LEFT JOIN leader_leases ON component = {component}"
-        );
-        let found = raw_sql(AssertSqlSafe(look)).fetch_one(connection).await?;
-        if found.try_get::<i64, _>("writable")? == 0 {
-            return Ok(None);
-        }
-        let text = |column| Ok::<_, Error>(String::from_utf8_lossy(found.try_get::<&[u8], _>(column)?).into_owned());
-        let row = match found.try_get::<Option<i64>, _>("version")? {
-            Some(version) => Some(Row {
-                component: text("component")?,
-                holder_id: text("holder_id")?,
-                version,
-                expires_at: found.try_get("expires_at")?,
-                left: found.try_get("remaining")?,
-            }),
-            None => None,
-        };
-        Ok(Some(Look { now: found.try_get("now")?, row }))
+        )
     }
 
     /// Fails with [`is_duplicate`](super::failure::is_duplicate) where somebody was faster.
@@ -109,6 +92,27 @@ impl Statements {
             WHERE {ours} AND holder_id = {holder} {version}"
         )
     }
+}
+
+/// Reads the row and the clock; nothing where the server takes no writes.
+pub(super) async fn look(connection: &mut MySqlConnection, look: String) -> Result<Option<Look>, Error> {
+    // Run to its end, so that nothing of the answer is left for the next statement.
+    let found = raw_sql(AssertSqlSafe(look)).fetch_all(connection).await?.pop().ok_or(Error::RowNotFound)?;
+    if found.try_get::<i64, _>("writable")? == 0 {
+        return Ok(None);
+    }
+    let text = |column| Ok::<_, Error>(String::from_utf8_lossy(found.try_get::<&[u8], _>(column)?).into_owned());
+    let row = match found.try_get::<Option<i64>, _>("version")? {
+        Some(version) => Some(Row {
+            component: text("component")?,
+            holder_id: text("holder_id")?,
+            version,
+            expires_at: found.try_get("expires_at")?,
+            left: found.try_get("remaining")?,
+        }),
+        None => None,
+    };
+    Ok(Some(Look { now: found.try_get("now")?, row }))
 }
 
 /// Sends a statement and says how many rows it found to change, also where nothing of them changed.

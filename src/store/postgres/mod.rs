@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use sqlx::postgres::{PgConnection, PgListener};
 
 use super::contract::{Lock, StoreError};
-use super::server::{Access, Line};
+use super::server::{self, Access, Line};
 use super::sql::{self, Look, Row, Seat, Table};
 use super::url::Database;
 use super::{LockConfig, OpenError, StoreOptions};
@@ -32,8 +32,7 @@ pub(super) fn open(database: &Database, options: &StoreOptions, config: &LockCon
     let (seat, access) = (Seat::new(config)?, Access::new(database, options)?);
     let session = Session::new(access, &config.node.address, config.call_timeout);
     let statements = Statements::new(&seat, session.statement_timeout());
-    // Opening may take as long as several calls.
-    let patience = config.call_timeout * 3;
+    let patience = server::patience(config.call_timeout);
     Ok(sql::lock(Postgres { seat, statements, session, line: Line::new(patience), listening: Line::new(patience) }))
 }
 
@@ -47,22 +46,28 @@ struct Postgres {
 }
 
 impl Postgres {
-    /// Sends one statement and says how many rows it changed.
+    /// Sends one statement and says whether it changed a row.
     async fn change(&self, operation: &'static str, statement: String) -> Result<bool, StoreError> {
-        let mut turn = self.line.turn(|| self.session.open()).await?;
-        let mut connection = turn.take();
-        match statement::change(&mut connection, statement).await {
-            Ok(changed) => {
-                turn.give_back(connection);
-                Ok(changed > 0)
+        let turn = self.line.turn(|| self.session.open()).await?;
+        let session = self.session.clone();
+        turn.ask(|mut connection| async move {
+            let changed = statement::change(&mut connection, statement).await;
+            session.answered(operation, connection, changed.map(|rows| rows > 0))
+        })
+        .await
+    }
+
+    async fn look_once(&self, operation: &'static str) -> Result<Look, StoreError> {
+        let turn = self.line.turn(|| self.session.open()).await?;
+        let (session, look) = (self.session.clone(), self.statements.look());
+        let found = turn.ask(|mut connection| async move {
+            match statement::look(&mut connection, look).await {
+                Ok(None) => (None, Err(session.only_reads(operation))),
+                Ok(Some(found)) => (Some(connection), Ok(found)),
+                Err(error) => session.answered(operation, connection, Err(error)),
             }
-            Err(error) => {
-                if failure::is_contention(&error) {
-                    turn.give_back(connection);
-                }
-                Err(self.session.judge(operation, error))
-            }
-        }
+        });
+        found.await
     }
 }
 
@@ -77,25 +82,7 @@ impl Table for Postgres {
     }
 
     async fn look(&self, operation: &'static str) -> Result<Look, StoreError> {
-        self.session
-            .bounded(operation, async {
-                let mut turn = self.line.turn(|| self.session.open()).await?;
-                let mut connection = turn.take();
-                match self.statements.look(&mut connection).await {
-                    Ok(Some(look)) => {
-                        turn.give_back(connection);
-                        Ok(look)
-                    }
-                    Ok(None) => Err(self.session.only_reads(operation)),
-                    Err(error) => {
-                        if failure::is_contention(&error) {
-                            turn.give_back(connection);
-                        }
-                        Err(self.session.judge(operation, error))
-                    }
-                }
-            })
-            .await
+        self.session.bounded(operation, self.look_once(operation)).await
     }
 
     async fn insert(&self, version: i64) -> Result<bool, StoreError> {
@@ -125,7 +112,7 @@ impl Table for Postgres {
                 // What changed before we listened was announced to nobody.
                 Ok(turn) if turn.is_new => {}
                 Ok(mut turn) => {
-                    if !session::hears_of(turn.borrow(), self.seat.component()).await {
+                    if !session::hears_of(turn.connection(), self.seat.component()).await {
                         turn.close();
                     }
                 }

@@ -12,7 +12,7 @@ use super::failure;
 use super::statement::{self, CHANNEL, Found};
 use crate::node::Address;
 use crate::store::contract::{Cause, StoreError};
-use crate::store::server::Access;
+use crate::store::server::{Access, Answered};
 
 /// All that every connection of one lock has in common.
 #[derive(Clone)]
@@ -115,6 +115,19 @@ impl Session {
 
     fn judge_creation(&self, error: Error) -> StoreError {
         failure::judge_creation(&self.0.access, error)
+    }
+
+    /// What became of a statement. The connection is as good as before where merely somebody was in the way.
+    pub(super) fn answered<T>(
+        &self,
+        operation: &'static str,
+        connection: PgConnection,
+        answer: Result<T, Error>,
+    ) -> Answered<PgConnection, T> {
+        match answer {
+            Ok(answer) => (Some(connection), Ok(answer)),
+            Err(error) => (failure::is_contention(&error).then_some(connection), Err(self.judge(operation, error))),
+        }
     }
 
     /// What a server that takes no writes is told apart by.

@@ -39,32 +39,16 @@ impl Statements {
         }
     }
 
-    /// Reads the row and the clock; nothing where the server takes no writes.
-    pub(super) async fn look(&self, connection: &mut PgConnection) -> Result<Option<Look>, Error> {
+    pub(super) fn look(&self) -> String {
         let Self { component, settings, .. } = self;
-        let look = format!(
+        format!(
             "{settings}; SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now,
                 current_setting('transaction_read_only') = 'on' AS only_reads,
                 component, holder_id, version, expires_at::text AS expires_at,
                 CASE WHEN isfinite(expires_at) THEN (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::bigint
                     WHEN expires_at < clock_timestamp() THEN -1 END AS remaining
             FROM (SELECT 1) AS one LEFT JOIN leader_leases ON component = {component}"
-        );
-        let found = raw_sql(AssertSqlSafe(look)).fetch_one(connection).await?;
-        if found.try_get("only_reads")? {
-            return Ok(None);
-        }
-        let row = match found.try_get::<Option<i64>, _>("version")? {
-            Some(version) => Some(Row {
-                component: found.try_get("component")?,
-                holder_id: found.try_get("holder_id")?,
-                version,
-                expires_at: found.try_get("expires_at")?,
-                left: found.try_get("remaining")?,
-            }),
-            None => None,
-        };
-        Ok(Some(Look { now: found.try_get("now")?, row }))
+        )
     }
 
     pub(super) fn insert(&self, version: i64) -> String {
@@ -109,6 +93,26 @@ impl Statements {
 
 fn settings(statement_timeout: Duration) -> String {
     format!("SET LOCAL statement_timeout = {}; SET LOCAL synchronous_commit = on", statement_timeout.as_millis())
+}
+
+/// Reads the row and the clock; nothing where the server takes no writes.
+pub(super) async fn look(connection: &mut PgConnection, look: String) -> Result<Option<Look>, Error> {
+    // Run to its end, so that nothing of the answer is left for the next statement.
+    let found = raw_sql(AssertSqlSafe(look)).fetch_all(connection).await?.pop().ok_or(Error::RowNotFound)?;
+    if found.try_get("only_reads")? {
+        return Ok(None);
+    }
+    let row = match found.try_get::<Option<i64>, _>("version")? {
+        Some(version) => Some(Row {
+            component: found.try_get("component")?,
+            holder_id: found.try_get("holder_id")?,
+            version,
+            expires_at: found.try_get("expires_at")?,
+            left: found.try_get("remaining")?,
+        }),
+        None => None,
+    };
+    Ok(Some(Look { now: found.try_get("now")?, row }))
 }
 
 /// Sends a statement and says how many rows it changed.

@@ -3,60 +3,73 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::{Instant, timeout};
+use tokio::sync::{Mutex, MutexGuard, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use crate::store::contract::StoreError;
 
 /// One connection, on which calls take turns. It is nobody else's: no pool hands it out, recycles it or counts its age.
 pub(in crate::store) struct Line<C> {
     slot: Mutex<Slot<C>>,
-    patience: Duration,
+    patience: Patience,
 }
 
-/// Opening survives the call that began it: it takes several round trips, which on a slow network may together last longer
-/// than any one call.
+/// How long a line waits for what a call has left behind.
+#[derive(Clone, Copy)]
+pub(in crate::store) struct Patience {
+    /// From the beginning of an opening to its end.
+    pub(in crate::store) open: Duration,
+    /// From the sending of a statement to its answer.
+    pub(in crate::store) answer: Duration,
+}
+
+/// What is under way survives the call that began it. Opening takes several round trips, which on a slow network may
+/// together last longer than any one call. And a statement whose answer nobody waits for any more must still get it: it
+/// would be taken for the answer to the next one.
 enum Slot<C> {
     Closed,
-    Opening { since: Instant, opening: BoxFuture<'static, Result<C, StoreError>> },
+    Opening { until: Instant, opening: BoxFuture<'static, Result<C, StoreError>> },
     Open(C),
+    Busy { until: Instant, answer: BoxFuture<'static, Option<C>> },
 }
 
-impl<C> Line<C> {
-    /// A line whose opening is given up, and begun anew, after `patience`.
-    pub(in crate::store) fn new(patience: Duration) -> Self {
+impl<C: Send + 'static> Line<C> {
+    pub(in crate::store) fn new(patience: Patience) -> Self {
         Self { slot: Mutex::new(Slot::Closed), patience }
     }
 
     /// The connection, for one call; `open` makes one where there is none.
     ///
     /// # Cancel safety
-    /// May be dropped at any point: the opening goes on with the next call.
+    /// May be dropped at any point: what is under way goes on with the next call.
     pub(in crate::store) async fn turn(
         &self,
         open: impl FnOnce() -> BoxFuture<'static, Result<C, StoreError>>,
     ) -> Result<Turn<'_, C>, StoreError> {
         let mut slot = self.slot.lock().await;
-        if let Slot::Opening { since, .. } = &*slot
-            && since.elapsed() >= self.patience
+        if let Slot::Busy { until, answer } = &mut *slot {
+            let left = timeout_at(*until, answer).await.ok().flatten();
+            *slot = left.map_or(Slot::Closed, Slot::Open);
+        }
+        if let Slot::Opening { until, .. } = &*slot
+            && Instant::now() >= *until
         {
             *slot = Slot::Closed;
         }
         if let Slot::Closed = &*slot {
-            *slot = Slot::Opening { since: Instant::now(), opening: open() };
+            *slot = Slot::Opening { until: Instant::now() + self.patience.open, opening: open() };
         }
         let mut is_new = false;
-        if let Slot::Opening { since, opening } = &mut *slot {
-            let left = self.patience.saturating_sub(since.elapsed());
-            let opened = timeout(left, opening).await;
+        if let Slot::Opening { until, opening } = &mut *slot {
+            let opened = timeout_at(*until, opening).await;
             *slot = Slot::Closed;
             match opened {
                 Ok(opened) => *slot = Slot::Open(opened?),
-                Err(_) => return Err(StoreError::unavailable("connect", format!("no connection within {:?}", self.patience))),
+                Err(_) => return Err(StoreError::unavailable("connect", format!("no connection within {:?}", self.patience.open))),
             }
             is_new = true;
         }
-        Ok(Turn { slot, is_new })
+        Ok(Turn { slot, is_new, patience: self.patience })
     }
 
     /// Closes the connection, if there is one.
@@ -70,27 +83,45 @@ pub(in crate::store) struct Turn<'a, C> {
     slot: MutexGuard<'a, Slot<C>>,
     /// Whether nobody had a turn on this connection before.
     pub(in crate::store) is_new: bool,
+    patience: Patience,
 }
 
-impl<C> Turn<'_, C> {
-    /// The connection, to be given back when the answer to what was sent is there. One that is not given back, because the
-    /// call failed or was dropped, is closed: a later call would get the answer to this one.
-    pub(in crate::store) fn take(&mut self) -> C {
-        match std::mem::replace(&mut *self.slot, Slot::Closed) {
-            Slot::Open(connection) => connection,
-            Slot::Closed | Slot::Opening { .. } => unreachable!("a turn begins with an open connection, and takes it once"),
+/// What became of a statement: the connection, unless it is no longer usable, and the outcome.
+pub(in crate::store) type Answered<C, T> = (Option<C>, Result<T, StoreError>);
+
+impl<C: Send + 'static> Turn<'_, C> {
+    /// Sends a statement on the connection and waits for its answer.
+    ///
+    /// # Cancel safety
+    /// When it is dropped the statement goes on, and the next turn begins after its answer.
+    pub(in crate::store) async fn ask<T, A>(mut self, statement: impl FnOnce(C) -> A) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        A: Future<Output = Answered<C, T>> + Send + 'static,
+    {
+        let Slot::Open(connection) = std::mem::replace(&mut *self.slot, Slot::Closed) else {
+            unreachable!("a turn begins with an open connection")
+        };
+        let (outcome, waiting) = oneshot::channel();
+        let asking = statement(connection);
+        let answer = Box::pin(async move {
+            let (connection, answer) = asking.await;
+            outcome.send(answer).ok();
+            connection
+        });
+        *self.slot = Slot::Busy { until: Instant::now() + self.patience.answer, answer };
+        if let Slot::Busy { answer, .. } = &mut *self.slot {
+            let left = answer.await;
+            *self.slot = left.map_or(Slot::Closed, Slot::Open);
         }
+        waiting.await.expect("an answer was sent before its future ended")
     }
 
-    pub(in crate::store) fn give_back(mut self, connection: C) {
-        *self.slot = Slot::Open(connection);
-    }
-
-    /// The connection in its place, for what may be dropped half way.
-    pub(in crate::store) fn borrow(&mut self) -> &mut C {
+    /// The connection itself, for what may be dropped half way.
+    pub(in crate::store) fn connection(&mut self) -> &mut C {
         match &mut *self.slot {
             Slot::Open(connection) => connection,
-            Slot::Closed | Slot::Opening { .. } => unreachable!("a turn begins with an open connection, and ends with it"),
+            Slot::Closed | Slot::Opening { .. } | Slot::Busy { .. } => unreachable!("a turn begins with an open connection"),
         }
     }
 
@@ -101,29 +132,64 @@ impl<C> Turn<'_, C> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{Future, pending, ready};
-    use std::task::Poll;
+    use std::future::{pending, ready};
+
+    use tokio::time::{sleep, timeout};
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(3);
+    const PATIENCE: Patience = Patience { open: Duration::from_secs(3), answer: Duration::from_secs(1) };
 
     fn opens(number: u32) -> BoxFuture<'static, Result<u32, StoreError>> {
         Box::pin(ready(Ok(number)))
     }
 
+    fn nowhere() -> BoxFuture<'static, Result<u32, StoreError>> {
+        Box::pin(pending())
+    }
+
+    /// Asks a connection for its number, which takes some time.
+    async fn ask(line: &Line<u32>, number: u32, time: Duration) -> Result<u32, StoreError> {
+        let answer = |connection| async move {
+            sleep(time).await;
+            (Some(connection), Ok(connection))
+        };
+        line.turn(|| opens(number)).await?.ask(answer).await
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_was_not_given_back_is_opened_anew() {
+    async fn a_connection_is_kept_until_something_goes_wrong_with_it() {
         let line = Line::new(PATIENCE);
-        let mut turn = line.turn(|| opens(1)).await.unwrap();
-        assert!(turn.is_new);
-        let connection = turn.take();
-        turn.give_back(connection);
-        let mut turn = line.turn(|| opens(2)).await.unwrap();
-        assert_eq!((turn.is_new, turn.take()), (false, 1));
-        drop(turn);
-        let mut turn = line.turn(|| opens(3)).await.unwrap();
-        assert_eq!((turn.is_new, turn.take()), (true, 3));
+        assert_eq!(ask(&line, 1, Duration::ZERO).await.unwrap(), 1);
+        assert_eq!(ask(&line, 2, Duration::ZERO).await.unwrap(), 1);
+        let broken = |_| ready((None, Err::<(), _>(StoreError::unavailable("test", "broken"))));
+        line.turn(|| opens(3)).await.unwrap().ask(broken).await.unwrap_err();
+        assert_eq!(ask(&line, 4, Duration::ZERO).await.unwrap(), 4);
+        line.close().await;
+        assert!(line.turn(|| opens(5)).await.unwrap().is_new);
+        assert!(!line.turn(|| opens(6)).await.unwrap().is_new);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_waits_for_is_not_taken_for_the_next_one() {
+        let line = Line::new(PATIENCE);
+        let half = PATIENCE.answer / 2;
+        assert!(timeout(half / 2, ask(&line, 1, half)).await.is_err());
+        let begun = Instant::now();
+        assert_eq!(ask(&line, 2, half).await.unwrap(), 1);
+        assert_eq!(begun.elapsed(), half / 2 + half);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_come_costs_the_connection() {
+        let line = Line::new(PATIENCE);
+        assert!(timeout(PATIENCE.answer, ask(&line, 1, PATIENCE.answer * 100)).await.is_err());
+        let begun = Instant::now();
+        assert_eq!(ask(&line, 2, Duration::ZERO).await.unwrap(), 2);
+        assert!(begun.elapsed() < Duration::from_millis(2), "it was waited for already");
+        assert!(timeout(PATIENCE.answer / 4, ask(&line, 3, PATIENCE.answer * 100)).await.is_err());
+        assert_eq!(ask(&line, 4, Duration::ZERO).await.unwrap(), 4);
+        assert!(begun.elapsed() < PATIENCE.answer + Duration::from_millis(2));
     }
 
     #[tokio::test(start_paused = true)]
@@ -131,28 +197,23 @@ mod tests {
         let line = Line::new(PATIENCE);
         let slow = || -> BoxFuture<'static, Result<u32, StoreError>> {
             Box::pin(async {
-                tokio::time::sleep(PATIENCE * 2 / 3).await;
+                sleep(PATIENCE.open * 2 / 3).await;
                 Ok(1)
             })
         };
-        assert!(timeout(PATIENCE / 2, line.turn(slow)).await.is_err());
+        assert!(timeout(PATIENCE.open / 2, line.turn(slow)).await.is_err());
         let begun = Instant::now();
-        let mut turn = line.turn(|| opens(2)).await.unwrap();
-        assert_eq!(turn.take(), 1);
-        assert!(begun.elapsed() < PATIENCE / 2);
+        assert_eq!(ask(&line, 2, Duration::ZERO).await.unwrap(), 1);
+        assert!(begun.elapsed() < PATIENCE.open / 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn opening_that_leads_nowhere_is_begun_anew() {
         let line = Line::new(PATIENCE);
-        let nowhere = || -> BoxFuture<'static, Result<u32, StoreError>> { Box::pin(pending()) };
         let error = line.turn(nowhere).await.map(drop).unwrap_err().to_string();
         assert!(error.contains("no connection within 3s"), "{error}");
-        {
-            let mut dropped = std::pin::pin!(line.turn(nowhere));
-            std::future::poll_fn(|context| Poll::Ready(assert!(dropped.as_mut().poll(context).is_pending()))).await;
-        }
-        tokio::time::advance(PATIENCE).await;
-        assert_eq!(line.turn(|| opens(2)).await.unwrap().take(), 2);
+        assert!(timeout(PATIENCE.open / 2, line.turn(nowhere)).await.is_err());
+        sleep(PATIENCE.open).await;
+        assert_eq!(ask(&line, 2, Duration::ZERO).await.unwrap(), 2);
     }
 }

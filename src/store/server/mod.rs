@@ -8,8 +8,16 @@
 mod access;
 mod line;
 
+use std::time::Duration;
+
 pub(super) use access::Access;
-pub(super) use line::Line;
+pub(super) use line::{Answered, Line, Patience};
+
+/// What the lines of a lock wait for, given how long its caller waits for one call.
+pub(super) fn patience(call_timeout: Duration) -> Patience {
+    // Opening may take as long as several calls.
+    Patience { open: call_timeout * 3, answer: call_timeout }
+}
 
 /// A text between quotes. Characters that mean anything else between quotes are left out: they occur in no name of ours,
 /// and nothing equals a text that lacks them.

@@ -2,8 +2,7 @@
 //!
 //! The table is laid out as Dubbo Admin lays it out, so one table serves both, each with its own rows. `component` names
 //! the election, `holder_id` is `ADDRESS/BOOT-ID`, and `version` is the epoch: it rises with each tenure and is left alone
-//! by renewals. A row made anew counts from the database's milliseconds, which no numbering by one tenure at a time has
-//! reached before.
+//! by renewals.
 //!
 //! A [`Table`] is one such row in one kind of database: single statements, each atomic, which read the database's clock
 //! themselves. The database's clock is some machine's wall clock, which can be set. A holder that was seen to renew is
@@ -113,19 +112,15 @@ impl<T: Table> Shared<T> {
     /// Starts a tenure in the row that was found, or where there was none, and returns its version unless somebody was
     /// faster.
     ///
-    /// The version is above all that this process has seen, should the row be an older copy or the clock have been set
-    /// back.
+    /// The version is above the row's and above all that this process has seen; and it is no less than the database's
+    /// milliseconds, which no numbering by one tenure at a time has reached before. So it is also above the tenures that a
+    /// deleted row, a restored backup or a promoted copy does not know of.
     async fn take(&self, found: &Look) -> Result<Option<i64>, StoreError> {
-        let seen = self.greatest.load(Ordering::Relaxed);
-        let (version, taken) = match &found.row {
-            Some(row) => {
-                let version = row.version.max(seen) + 1;
-                (version, self.table.take(row, version).await?)
-            }
-            None => {
-                let version = found.now.max(seen + 1);
-                (version, self.table.insert(version).await?)
-            }
+        let before = found.row.as_ref().map_or(0, |row| row.version).max(self.greatest.load(Ordering::Relaxed));
+        let version = found.now.max(before + 1);
+        let taken = match &found.row {
+            Some(row) => self.table.take(row, version).await?,
+            None => self.table.insert(version).await?,
         };
         Ok(taken.then_some(version))
     }
