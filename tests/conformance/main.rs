@@ -19,10 +19,13 @@ mod mysql;
 #[path = "../support/port.rs"]
 mod port;
 mod postgres;
+mod postgres_members;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+mod sql_access;
 mod sql_reports;
 mod sql_rig;
+mod sql_table;
 mod sqlite;
 mod sqlite_file;
 #[path = "../support/wire.rs"]

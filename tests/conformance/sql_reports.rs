@@ -27,6 +27,7 @@ on_each_server! {
     a_silent_server_is_given_up_and_found_again
     a_slow_server_costs_no_tenure
     a_table_that_was_dropped_is_made_anew
+    a_server_that_comes_back_empty_has_greater_epochs_all_the_same
 }
 
 /// Two candidates at one store.
@@ -233,4 +234,17 @@ async fn a_table_that_was_dropped_is_made_anew<S: Server>() {
     assert_eq!(renew(&mut *lease).await, Renewal::Lost);
     let Attempt::Held(next) = acquire(&*lock).await else { panic!("the new table has no row") };
     assert!(next.epoch() > lease.epoch());
+}
+
+async fn a_server_that_comes_back_empty_has_greater_epochs_all_the_same<S: Server>() {
+    let mut server = S::make().await;
+    let lock = server.open(1, TTL * 20);
+    let mut lease = win(&*lock, "nobody else campaigns").await;
+    server.crash();
+    let down = lease.renew().await.expect_err("nobody answers");
+    assert!(matches!(down, StoreError::Unavailable { .. }), "{down}");
+    server.come_back_empty().await;
+    assert_eq!(renew(&mut *lease).await, Renewal::Lost);
+    let next = win(&*server.open(2, TTL), "there is no row").await;
+    assert!(next.epoch() > lease.epoch(), "{} after {}", next.epoch(), lease.epoch());
 }

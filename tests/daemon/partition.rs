@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::support::cluster::Cluster;
 use crate::support::http::get;
 use crate::support::load::Load;
+use crate::support::store::Kind;
 use crate::support::wire::Mode;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -18,17 +19,27 @@ const HOLD: &[&str] = &["--hold-timeout", "30s"];
 /// B04: a primary whose calls to the store are swallowed steps down by its own clock before anybody else may lead.
 #[tokio::test]
 async fn a_primary_cut_off_from_the_store_steps_down_in_time() {
-    cut_off(Mode::Blackhole).await;
+    cut_off(Kind::Etcd, Mode::Blackhole).await;
+}
+
+#[tokio::test]
+async fn a_primary_cut_off_from_postgres_steps_down_in_time() {
+    cut_off(Kind::Postgres, Mode::Blackhole).await;
+}
+
+#[tokio::test]
+async fn a_primary_cut_off_from_mysql_steps_down_in_time() {
+    cut_off(Kind::Mysql, Mode::Blackhole).await;
 }
 
 /// B04, as reported: the connection stays, and every call takes a minute.
 #[tokio::test]
 async fn a_primary_with_a_crawling_store_steps_down_in_time() {
-    cut_off(Mode::Delay(Duration::from_secs(60))).await;
+    cut_off(Kind::Etcd, Mode::Delay(Duration::from_secs(60))).await;
 }
 
-async fn cut_off(mode: Mode) {
-    let (cluster, wires) = Cluster::start_wired(TTL, HOLD).await;
+async fn cut_off(kind: Kind, mode: Mode) {
+    let (cluster, wires) = Cluster::start_wired(kind, TTL, HOLD).await;
     let one = cluster.watch();
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
@@ -60,7 +71,7 @@ async fn cut_off(mode: Mode) {
 #[tokio::test]
 async fn a_fault_shorter_than_the_lease_moves_nothing() {
     const LONG_TTL: Duration = Duration::from_secs(9);
-    let (mut cluster, wires) = Cluster::start_wired(LONG_TTL, &[]).await;
+    let (mut cluster, wires) = Cluster::start_wired(Kind::Etcd, LONG_TTL, &[]).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
@@ -88,19 +99,36 @@ async fn a_fault_shorter_than_the_lease_moves_nothing() {
 /// B21: a store whose answers take their time, differently each time, costs no tenure.
 #[tokio::test]
 async fn a_slow_store_costs_no_tenure() {
-    let (cluster, wires) = Cluster::start_wired(TTL, &[]).await;
+    slow(Kind::Etcd, TTL).await;
+}
+
+/// Up to 900 ms there and back.
+#[tokio::test]
+async fn a_slow_postgres_costs_no_tenure() {
+    slow(Kind::Postgres, TTL * 3).await;
+}
+
+/// Up to 900 ms there and back.
+#[tokio::test]
+async fn a_slow_mysql_costs_no_tenure() {
+    slow(Kind::Mysql, TTL * 3).await;
+}
+
+async fn slow(kind: Kind, ttl: Duration) {
+    let (cluster, wires) = Cluster::start_wired(kind, ttl, &[]).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
+    // There and back stays below the sixth of the TTL that one call may take.
+    let slowest = (ttl / 15).min(Duration::from_millis(450)).as_millis() as u64;
     let started = Instant::now();
     while started.elapsed() < TTL * 3 {
         for wire in &wires {
-            // There and back stays below the sixth of the TTL that one call may take.
-            wire.set(Mode::Delay(Duration::from_millis(fastrand::u64(0..200))));
+            wire.set(Mode::Delay(Duration::from_millis(fastrand::u64(0..slowest))));
         }
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!((cluster.settled(3, LIMIT).await, cluster.epoch_at(primary).await), (primary, epoch));
+    assert_eq!((cluster.settled(3, ttl + LIMIT).await, cluster.epoch_at(primary).await), (primary, epoch));
     for outcome in &load.stop().await {
         outcome.assert_answered();
     }
@@ -111,7 +139,7 @@ async fn a_slow_store_costs_no_tenure() {
 async fn a_lock_is_released_in_the_middle_of_a_renewal() {
     const LONG_TTL: Duration = Duration::from_secs(6);
     const DELAY: Duration = Duration::from_millis(300);
-    let (mut cluster, wires) = Cluster::start_wired(LONG_TTL, &[]).await;
+    let (mut cluster, wires) = Cluster::start_wired(Kind::Etcd, LONG_TTL, &[]).await;
     let mut handovers = Vec::new();
     for _ in 0..3 {
         let primary = cluster.settled(3, LIMIT).await;
@@ -135,7 +163,7 @@ async fn a_lock_is_released_in_the_middle_of_a_renewal() {
 /// A replica that is cut off from the store still serves its local routes and gives no request to a leader of the past.
 #[tokio::test]
 async fn a_replica_cut_off_from_the_store_serves_again_when_it_is_back() {
-    let (cluster, wires) = Cluster::start_wired(TTL, HOLD).await;
+    let (cluster, wires) = Cluster::start_wired(Kind::Etcd, TTL, HOLD).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let [replica, _] = cluster.others(primary);

@@ -89,12 +89,7 @@ impl Mariadb {
         let inside = |name: &str| self.folder.path().join(name).display().to_string();
         let mut command = self.account.command(Path::new("mariadbd"));
         command.args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=2"]);
-        command.args([
-            "--innodb-buffer-pool-size=8M",
-            "--innodb-log-file-size=8M",
-            "--key-buffer-size=1M",
-            "--loose-innodb-use-native-aio=0",
-        ]);
+        command.args(SMALL).arg(format!("--tmpdir={}", self.folder.path().display()));
         command.args([format!("--port={}", self.address.port()), format!("--datadir={}", inside("data"))]);
         command.args([format!("--socket={}", inside("socket")), format!("--pid-file={}", inside("pid"))]).args(&self.settings);
         let log = std::fs::File::create(inside("log")).expect("a log");

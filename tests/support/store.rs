@@ -1,5 +1,6 @@
 //! A real store for a cluster under test, and the faults that befall it.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,11 +8,15 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 
 use super::etcd::Etcd;
+use super::mariadb::Mariadb;
+use super::postgres::Postgres;
 
 /// Which store a test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Etcd,
+    Mysql,
+    Postgres,
     Sqlite,
 }
 
@@ -19,14 +24,21 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) enum Store {
     Etcd(Etcd),
+    Mysql(Mariadb),
+    Postgres(Postgres),
     Sqlite(Sqlite),
 }
+
+/// What an operator types.
+const DELETE_LEADER: &str = "DELETE FROM leader_leases WHERE component = 'default'";
 
 impl Store {
     /// Starts an empty store with its data in `folder`.
     pub(crate) async fn start(kind: Kind, folder: &Path) -> Self {
         match kind {
             Kind::Etcd => Self::Etcd(Etcd::start().await),
+            Kind::Mysql => Self::Mysql(Mariadb::start().await),
+            Kind::Postgres => Self::Postgres(Postgres::start().await),
             Kind::Sqlite => Self::Sqlite(Sqlite { file: folder.join("election.db"), held: None }),
         }
     }
@@ -35,7 +47,30 @@ impl Store {
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Etcd(etcd) => etcd.url(),
+            Self::Mysql(server) => server.url(),
+            Self::Postgres(server) => server.url(),
             Self::Sqlite(sqlite) => format!("sqlite://{}", sqlite.file.display()),
+        }
+    }
+
+    /// The same, reached at `address` instead.
+    ///
+    /// # Panics
+    /// When the store is a file.
+    pub(crate) fn url_at(&self, address: SocketAddr) -> String {
+        self.url().replace(&self.address().to_string(), &address.to_string())
+    }
+
+    /// Where clients reach the server.
+    ///
+    /// # Panics
+    /// When the store is a file.
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Self::Etcd(etcd) => etcd.address(),
+            Self::Mysql(server) => server.address(),
+            Self::Postgres(server) => server.address(),
+            Self::Sqlite(_) => panic!("nobody reaches a file over the network"),
         }
     }
 
@@ -43,6 +78,8 @@ impl Store {
     pub(crate) async fn fail(&mut self) {
         match self {
             Self::Etcd(etcd) => etcd.stop().await,
+            Self::Mysql(server) => server.stop(),
+            Self::Postgres(server) => server.stop(),
             Self::Sqlite(sqlite) => sqlite.lock().await,
         }
     }
@@ -51,6 +88,8 @@ impl Store {
     pub(crate) async fn recover(&mut self) {
         match self {
             Self::Etcd(etcd) => etcd.restart().await,
+            Self::Mysql(server) => server.restart().await,
+            Self::Postgres(server) => server.restart().await,
             Self::Sqlite(sqlite) => sqlite.unlock().await,
         }
     }
@@ -59,6 +98,8 @@ impl Store {
     pub(crate) async fn recover_empty(&mut self) {
         match self {
             Self::Etcd(etcd) => etcd.restart_empty().await,
+            Self::Mysql(server) => server.restart_empty().await,
+            Self::Postgres(server) => server.restart_empty().await,
             Self::Sqlite(sqlite) => {
                 sqlite.unlock().await;
                 sqlite.remove();
@@ -70,6 +111,8 @@ impl Store {
     pub(crate) async fn delete_leader(&self) {
         match self {
             Self::Etcd(etcd) => etcd.delete_leader("bellwether/default/leader/").await,
+            Self::Mysql(server) => drop(server.query(DELETE_LEADER).await),
+            Self::Postgres(server) => drop(server.query(DELETE_LEADER).await),
             Self::Sqlite(sqlite) => sqlite.delete_leader().await,
         }
     }

@@ -133,7 +133,11 @@ pub(super) enum Found {
 pub(super) async fn find_table(connection: &mut PgConnection) -> Result<Found, Error> {
     const FIND: &str = "SELECT attname::text, format_type(atttypid, NULL)
         FROM pg_attribute WHERE attrelid = to_regclass('leader_leases') AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
-    let columns = raw_sql(FIND).fetch_all(connection).await?;
+    // A unique key of this column alone, and of all rows.
+    const FIND_KEY: &str = "SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+        WHERE indrelid = to_regclass('leader_leases') AND attname = 'component'
+            AND indisunique AND indisvalid AND indnkeyatts = 1 AND indpred IS NULL";
+    let columns = raw_sql(FIND).fetch_all(&mut *connection).await?;
     let columns = columns.iter().map(|column| Ok((column.try_get(0)?, column.try_get(1)?)));
     let columns = columns.collect::<Result<Vec<(String, String)>, Error>>()?;
     if columns.is_empty() {
@@ -145,10 +149,13 @@ pub(super) async fn find_table(connection: &mut PgConnection) -> Result<Found, E
     }
     // Times without a zone would be compared in the zone of whoever asks.
     let zoneless = columns.iter().find(|(name, kind)| name.ends_with("_at") && kind != "timestamp with time zone");
-    Ok(match zoneless {
-        Some((name, kind)) => Found::Other(format!("whose {name} is a {kind}, not a timestamp with time zone")),
-        None => Found::Ours,
-    })
+    if let Some((name, kind)) = zoneless {
+        return Ok(Found::Other(format!("whose {name} is a {kind}, not a timestamp with time zone")));
+    }
+    if raw_sql(FIND_KEY).fetch_all(connection).await?.is_empty() {
+        return Ok(Found::Other("that may have several rows of one component".to_owned()));
+    }
+    Ok(Found::Ours)
 }
 
 /// Makes the table as gorm would. The lock is for those who make it at the same moment, which PostgreSQL does not bear.
