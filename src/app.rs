@@ -29,7 +29,7 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 pub fn run(config: Config) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the control runtime")?;
     runtime.block_on(async {
-        let mut signals = Signals::listen().context("listen for signals")?;
+        let mut signals = Signals::listen_as_daemon().context("listen for signals")?;
         let mut daemon = Daemon::start(config)?;
         let signal = tokio::select! {
             signal = signals.next() => signal,
@@ -66,6 +66,9 @@ impl Daemon {
         let admin = config.admin.as_ref().map(|admin| api::bind_admin(&admin.listen)).transpose()?;
         for warning in &config.warnings {
             warn!("{warning}");
+        }
+        if let Some(forecast) = &config.forecast {
+            info!("{forecast}");
         }
 
         let node = candidacy.as_ref().map(|candidacy| candidacy.node.clone()).or_else(|| lone_node(&config, &bound));

@@ -89,7 +89,8 @@ impl FromStr for LogLevel {
 /// Starts writing log lines; call it once, first thing.
 pub fn init(config: &Config) {
     let filter = EnvFilter::new(config.level.directives());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written, because nobody reads standard error any more, is lost: saying so there would be a panic.
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     match config.format {
         LogFormat::Text => lines.with_target(false).with_ansi(wants_colour()).init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 const ROOMS: &[(&str, &[&str])] = &[
     ("backoff", &[]),
     ("clock", &[]),
+    ("duration", &[]),
     ("node", &[]),
     ("machine", &[]),
     ("telemetry", &[]),
     ("shutdown", &[]),
-    ("store", &["node", "clock", "backoff"]),
-    ("replication", &["store", "node", "clock", "backoff"]),
+    ("store", &["node", "clock", "backoff", "duration"]),
+    ("replication", &["store", "node", "clock", "backoff", "duration"]),
+    ("check", &["replication", "store", "node", "duration"]),
     ("cluster", &["node"]),
     ("api", &["replication", "cluster", "store", "node", "clock", "backoff"]),
 ];

@@ -15,6 +15,8 @@ pub(super) enum ResponseBody {
     Whole(Bytes),
     /// An upstream's answer, passed on as it comes.
     Stream(Incoming, Option<Tail>),
+    /// One that broke. Told at once, the library would not send what of the answer it had not sent yet, its head included.
+    Broken(Option<hyper::Error>),
     /// No body, though the head states a length: 0, or the one that a body would have had (HEAD, 304).
     Bodiless(u64),
 }
@@ -23,6 +25,14 @@ impl ResponseBody {
     pub(super) fn empty() -> Self {
         Self::Whole(Bytes::new())
     }
+
+    /// The same for HTTP/2, where an answer without a body ends with its head, whatever length that states.
+    pub(super) fn for_stream(self) -> Self {
+        match self {
+            Self::Bodiless(_) => Self::empty(),
+            other => other,
+        }
+    }
 }
 
 impl Body for ResponseBody {
@@ -30,19 +40,26 @@ impl Body for ResponseBody {
     type Error = hyper::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
+        let this = self.get_mut();
+        match this {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Bodiless(_) => Poll::Ready(None),
             Self::Stream(source, tail) => {
                 let frame = ready!(Pin::new(&mut *source).poll_frame(cx));
-                match &frame {
+                match frame {
                     Some(Ok(_)) if !source.is_end_stream() => {}
                     Some(Ok(_)) | None => tail.take().into_iter().for_each(Tail::finish),
-                    Some(Err(error)) => tail.take().into_iter().for_each(|tail| tail.cut(error)),
+                    Some(Err(error)) => {
+                        tail.take().into_iter().for_each(|tail| tail.cut(&error));
+                        *this = Self::Broken(Some(error));
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                 }
                 Poll::Ready(frame)
             }
+            Self::Broken(error) => Poll::Ready(error.take().map(Err)),
         }
     }
 
@@ -50,7 +67,7 @@ impl Body for ResponseBody {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Stream(source, _) => source.is_end_stream(),
-            Self::Bodiless(_) => false,
+            Self::Bodiless(_) | Self::Broken(_) => false,
         }
     }
 
@@ -59,6 +76,7 @@ impl Body for ResponseBody {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Stream(source, _) => source.size_hint(),
             Self::Bodiless(length) => SizeHint::with_exact(*length),
+            Self::Broken(_) => SizeHint::default(),
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::api::forward::{Attempt, Exchange, HiddenEnd, Ticket};
 use crate::api::headers::{self, Hop, REFUSED};
 use crate::api::hold::{self, Cause, Ended};
 use crate::api::ledger::Outcome;
-use crate::api::server::{Busy, Session};
-use crate::api::{primary, replica};
+use crate::api::session::{Busy, Session};
+use crate::api::{mux, primary, replica};
 use crate::replication::Role;
 
 /// The client is gone, so that its connection is closed without an answer.
@@ -39,6 +39,11 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     let core = Rc::clone(&session.core);
     let ticket = Ticket::new(Rc::clone(&core));
     let (mut head, body) = request.into_parts();
+    let hidden = session.asked_upgrade().then(|| HiddenEnd::new(Rc::clone(&session.wire)));
+    if mux::is_asked_for(&head) {
+        ticket.end(Outcome::Local);
+        return Ok(mux::accept(&session));
+    }
     let local = &core.shared.local;
     if local.claims(&head.method, head.uri.path()) {
         session.leaves_unread(!body.is_end_stream());
@@ -57,7 +62,6 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         session.comes_from_node();
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
-    let hidden = terms.upgrade.then(|| HiddenEnd::new(Rc::clone(&session.wire)));
     let exchange =
         Exchange { session, ticket, head, feed, terms, hidden, deadline: None, held: Default::default(), troubles: 0, maybe_sent: false };
     pursue(exchange).await

@@ -3,10 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::api::body::ResponseBody;
@@ -16,8 +18,9 @@ use crate::api::headers::{self, Origin, Terms};
 use crate::api::hold::Cause;
 use crate::api::io::Wire;
 use crate::api::ledger::Outcome;
+use crate::api::mux;
 use crate::api::pool::Lease;
-use crate::api::server::Busy;
+use crate::api::session::{Busy, Next};
 use crate::api::upgrade::Tunnel;
 use crate::api::worker::Core;
 
@@ -92,6 +95,16 @@ impl Exchange {
         self.feed.as_ref().is_some_and(|feed| feed.is_broken())
     }
 
+    /// How a request ends whose body broke off: its client has left, or what it sent is no body.
+    pub(super) fn broken_off(self) -> Attempt {
+        if self.session.wire.is_abandoned() {
+            return Attempt::Left;
+        }
+        let failure =
+            Failure::maybe_executed(Reason::BadRequest, "the request's body is malformed, and was passed on as far as it was not");
+        Attempt::Failed(self, failure)
+    }
+
     /// An error of our own, with the verdict on everything that was tried.
     pub(super) fn fail(&self, reason: Reason, message: impl Into<String>) -> Failure {
         let verdict = if self.maybe_sent { Verdict::MaybeExecuted } else { Verdict::NotSent };
@@ -102,7 +115,7 @@ impl Exchange {
     pub(super) async fn answer(
         self,
         answer: Response<Incoming>,
-        lease: Lease,
+        carrier: impl Into<Carrier>,
         origin: Origin,
         sign: impl FnOnce(&mut HeaderMap),
     ) -> Attempt {
@@ -126,18 +139,49 @@ impl Exchange {
         }
         head.version = Version::HTTP_11;
         let body = if switches {
-            let Some((upstream, early, cut)) = lease.into_tunnel().await else {
+            let Some((upstream, early, cut)) = carrier.into().into_tunnel().await else {
                 let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app's connection broke at its switch of protocols");
                 return Attempt::Failed(self, failure);
             };
             let tunnel = Tunnel { upstream, early, cut, ticket: self.ticket, hidden: self.hidden };
-            self.session.begin_tunnel(tunnel);
+            self.session.becomes(Next::Tunnel(tunnel));
             ResponseBody::empty()
         } else {
-            let tail = Tail { session: self.session, ticket: self.ticket, lease, feed: self.feed, _hidden: self.hidden };
+            let tail = Tail { session: self.session, ticket: self.ticket, carrier: carrier.into(), feed: self.feed, _hidden: self.hidden };
             stream(&head.headers, body, tail)
         };
         Attempt::Answered(Response::from_parts(head, body))
+    }
+}
+
+/// What an answer comes over, until it has ended.
+pub(super) enum Carrier {
+    /// A connection of its own.
+    Connection(Lease),
+    /// A stream of a shared one.
+    Stream(mux::Stream),
+}
+
+impl Carrier {
+    fn give_back(self) {
+        match self {
+            Self::Connection(lease) => lease.give_back(),
+            Self::Stream(stream) => drop(stream),
+        }
+    }
+
+    async fn into_tunnel(self) -> Option<(Rc<Wire>, Bytes, CancellationToken)> {
+        match self {
+            Self::Connection(lease) => lease.into_tunnel().await,
+            // Nothing that asks for an upgrade goes over a shared connection.
+            Self::Stream(_) => None,
+        }
+    }
+}
+
+impl From<Lease> for Carrier {
+    fn from(lease: Lease) -> Self {
+        Self::Connection(lease)
     }
 }
 
@@ -158,7 +202,7 @@ fn stream(headers: &HeaderMap, body: Incoming, tail: Tail) -> ResponseBody {
 pub(super) struct Tail {
     session: Busy,
     ticket: Ticket,
-    lease: Lease,
+    carrier: Carrier,
     feed: Option<Rc<Feed>>,
     _hidden: Option<HiddenEnd>,
 }
@@ -173,7 +217,7 @@ impl Tail {
                 feed.revoke();
             }
         }
-        self.lease.give_back();
+        self.carrier.give_back();
         self.ticket.end(Outcome::Answered);
     }
 

@@ -7,14 +7,17 @@
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::FutureExt;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
+use tracing::debug;
 
 use crate::replication::RoleWatch;
 use crate::store::Epoch;
@@ -185,6 +188,23 @@ impl Wire {
         }
     }
 
+    /// Ends the connection under whoever uses it.
+    pub(super) fn sever(&self) {
+        let socket = self.socket.borrow();
+        // One that the peer has closed already cannot be shut down.
+        delegate!(&*socket, stream => SockRef::from(stream).shutdown(Shutdown::Both)).ok();
+    }
+
+    /// Has the system find out when the peer's host is gone, as nobody else does on a connection that may be silent for long.
+    pub(super) fn keep_alive(&self) {
+        if let Socket::Tcp(stream) = &*self.socket.borrow() {
+            let keepalive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(3);
+            if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
+                debug!(%error, "a connection goes without keep-alive probes");
+            }
+        }
+    }
+
     /// Whether the peer can no longer be answered, as far as the system has said. A peer that only closed its sending
     /// side counts as gone, as everywhere in this proxy, unless its end is hidden.
     pub(super) fn is_abandoned(&self) -> bool {
@@ -203,6 +223,10 @@ impl Wire {
         !matches!(self.socket.borrow().peek(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 }
+
+/// How long a connection is silent before the peer's host is asked for a sign of life, and how often from then on.
+const ALIVE_AFTER: Duration = Duration::from_secs(15);
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// What is in pieces but no longer than this goes out in one piece: the plain system call costs less than the vectored
 /// one, by more than it takes to copy a small head and its body together.

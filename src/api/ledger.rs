@@ -126,6 +126,11 @@ impl Ledger {
         totals
     }
 
+    /// Whether the leader takes no requests, as far as some worker knows.
+    pub(crate) fn has_trouble(&self) -> bool {
+        self.sheets.iter().any(|sheet| sheet.troubles.load(Ordering::Relaxed) > 0)
+    }
+
     /// Returns once no worker serves a request as primary. Requests that come in later do not matter when the role
     /// already forbids them: a worker counts a request in before it reads the role.
     ///
@@ -183,6 +188,8 @@ pub(crate) struct Sheet {
     connections: AtomicU64,
     /// Requests in the hands of the primary handler; what a drain waits for.
     serving: AtomicU64,
+    /// Leaders that take no requests, as far as this worker knows.
+    troubles: AtomicU64,
     quiet: Arc<Quiet>,
 }
 
@@ -198,6 +205,7 @@ impl Sheet {
             hold_micros: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             serving: AtomicU64::new(0),
+            troubles: AtomicU64::new(0),
             quiet,
         }
     }
@@ -244,6 +252,15 @@ impl Sheet {
 
     pub(crate) fn close_connection(&self) {
         lower(&self.connections);
+    }
+
+    /// A leader takes no requests, until the end of that is told.
+    pub(crate) fn begin_trouble(&self) {
+        raise(&self.troubles, 1);
+    }
+
+    pub(crate) fn end_trouble(&self) {
+        lower(&self.troubles);
     }
 
     /// Counts a request in before its role is read: either a drain sees the count, or the request sees the role.

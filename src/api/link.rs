@@ -1,7 +1,7 @@
 //! How one worker reaches the leader.
 //!
-//! A [`Link`] is how one worker reaches one leader in one tenure; how it does so is nobody else's business. Today that is
-//! a pool of connections of its own. Before the first request of a tenure, the leader is asked who it is, so that a wrong
+//! A [`Link`] is how one worker reaches one leader in one tenure; how it does so is nobody else's business: over one
+//! connection that many requests share, where they and the leader can, and else over a pool of connections. Before the first request of a tenure, the leader is asked who it is, so that a wrong
 //! `--advertise` never delivers requests to a stranger (B80) or to ourselves (B67).
 
 use std::cell::{Cell, RefCell};
@@ -20,8 +20,10 @@ use tracing::{debug, warn};
 
 use crate::api::Limits;
 use crate::api::feed::RequestBody;
+use crate::api::forward::Carrier;
 use crate::api::headers::{Hop, REFUSED};
-use crate::api::pool::{Greeting, Lease, Pool, Sending, Sent, Unsent};
+use crate::api::mux::{Mux, Muxed};
+use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
 use crate::api::worker::Core;
 use crate::backoff::Backoff;
 use crate::cluster::Upstream;
@@ -82,6 +84,7 @@ impl Links {
         let gone = self.current.borrow_mut().take_if(|link| Some(&link.leader) != leader);
         if let Some(link) = gone {
             link.pool.retire();
+            link.mux.retire();
             self.leaving.borrow_mut().push((Instant::now() + self.grace, link));
         }
     }
@@ -112,6 +115,7 @@ impl Links {
 pub(super) struct Link {
     leader: Leader,
     pool: Rc<Pool>,
+    mux: Mux,
     /// What its requests say about who forwards them.
     pub(super) hop: HeaderValue,
     host: HeaderValue,
@@ -133,7 +137,7 @@ pub(super) struct Link {
 
 /// How a request fared at the leader.
 pub(super) enum Exchanged {
-    Answered(Response<Incoming>, Lease),
+    Answered(Response<Incoming>, Carrier),
     /// It is not the primary, or not yet, and said so before its app could see anything.
     Refused(String),
     /// It was not reached; nothing has left this node.
@@ -144,14 +148,25 @@ pub(super) enum Exchanged {
     Lost(hyper::Error),
 }
 
+impl Exchanged {
+    fn answered(answer: Response<Incoming>, carrier: Carrier) -> Self {
+        match refusal(&answer) {
+            Some(refused) => Self::Refused(refused),
+            None => Self::Answered(answer, carrier),
+        }
+    }
+}
+
 impl Link {
     fn new(leader: Leader, boot: BootId, limits: Limits) -> Self {
         let upstream = Upstream::Http { host: leader.address.host().to_owned(), port: leader.address.port() };
         let hop = Hop { sender: boot, epoch: leader.epoch }.to_value();
         let host = HeaderValue::from_str(leader.address.as_str()).expect("an address is visible ASCII");
+        let limits = limits.after_a_hop();
         Self {
             leader,
-            pool: Pool::new(upstream, limits.after_a_hop(), None),
+            pool: Pool::new(upstream, limits, None),
+            mux: Mux::new(limits),
             hop,
             host,
             known: Cell::new(false),
@@ -176,7 +191,9 @@ impl Link {
             return;
         }
         let (link, core) = (Rc::clone(self), Rc::clone(core));
+        let counted = Trouble::new(&core);
         self.pool.spawn(async move {
+            let _counted = counted;
             let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
             while !link.pool.is_retired() {
                 sleep(backoff.next_pause()).await;
@@ -202,21 +219,43 @@ impl Link {
     }
 
     /// Sends a request and waits for the head of its answer, for as long as that takes.
-    pub(super) async fn exchange(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
-        let follows = || core.shared.roles.current().leader() == Some(&self.leader);
-        let greet = async |leader: &mut Greeting<'_>| if self.known.get() { Ok(()) } else { self.meet(leader, core).await.map(drop) };
+    pub(super) async fn exchange(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
         let _waiting = Waiting::new(&self.waiting);
-        // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
-        // out on an old one.
-        let sent = self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await;
-        if matches!(sent, Sent::Answered(..) | Sent::Lost { .. }) {
+        let exchanged = self.send(request, core).await;
+        if matches!(exchanged, Exchanged::Answered(..) | Exchanged::Refused(_) | Exchanged::Lost(_)) {
             self.heard.set(true);
         }
-        match sent {
-            Sent::Answered(answer, lease) => match refusal(&answer) {
-                Some(refused) => Exchanged::Refused(refused),
-                None => Exchanged::Answered(answer, lease),
-            },
+        exchanged
+    }
+
+    /// Sends what may share a connection over the shared one, if there is one, and everything else over the pool.
+    async fn send(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
+        if !Mux::takes(&request) {
+            return self.over_pool(request, core).await;
+        }
+        match self.mux.send(request).await {
+            Muxed::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
+            Muxed::Lost(error) => Exchanged::Lost(error),
+            Muxed::Unsent(request) => {
+                let exchanged = self.over_pool(request, core).await;
+                // Only somebody who is known to be the leader is asked for more.
+                if self.known.get() && self.mux.wants_opening() {
+                    let link = Rc::clone(self);
+                    self.pool.spawn(async move { link.mux.run(&link.pool, link.host.clone()).await });
+                }
+                exchanged
+            }
+        }
+    }
+
+    /// Sends a request over a connection that it has for itself.
+    async fn over_pool(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
+        let follows = || core.shared.roles.current().leader() == Some(&self.leader);
+        let greet = async |leader: &mut Greeting<'_>| if self.known.get() { Ok(()) } else { self.meet(leader, core).await.map(drop) };
+        // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
+        // out on an old one.
+        match self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await {
+            Sent::Answered(answer, lease) => Exchanged::answered(answer, Carrier::Connection(lease)),
             Sent::Unsent(request, Unsent::Forbidden) => {
                 Exchanged::Unreached(request, io::Error::new(io::ErrorKind::ConnectionAborted, "it is no longer the leader"))
             }
@@ -278,6 +317,22 @@ impl Link {
             });
         }
         since.elapsed() > ttl * 2
+    }
+}
+
+/// Counts a leader that takes no requests, for as long as it is asked whether it does again.
+struct Trouble(Rc<Core>);
+
+impl Trouble {
+    fn new(core: &Rc<Core>) -> Self {
+        core.sheet.begin_trouble();
+        Self(Rc::clone(core))
+    }
+}
+
+impl Drop for Trouble {
+    fn drop(&mut self) {
+        self.0.sheet.end_trouble();
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -136,6 +136,7 @@ pub struct Bound {
     addresses: Vec<Listen>,
     /// One set for each worker.
     pub(super) sockets: Vec<Vec<Listener>>,
+    files: Vec<SocketFile>,
     ledger: Arc<Ledger>,
 }
 
@@ -154,16 +155,20 @@ pub(super) enum Listener {
 pub fn bind(config: &Config) -> Result<Bound, BindError> {
     let workers = config.workers.get();
     let mut sockets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::with_capacity(config.listen.len())).collect();
-    let mut addresses = Vec::with_capacity(config.listen.len());
+    let (mut addresses, mut files) = (Vec::with_capacity(config.listen.len()), Vec::new());
     for listen in &config.listen {
         let (bound, listeners) = match listen {
             Listen::Tcp(address) => bind_tcp(*address, workers).map_err(|error| BindError::new(listen, error))?,
-            Listen::Unix(path) => (listen.clone(), bind_unix(listen, path, workers)?),
+            Listen::Unix(path) => {
+                let (listeners, file) = bind_unix(listen, path, workers)?;
+                files.push(file);
+                (listen.clone(), listeners)
+            }
         };
         addresses.push(bound);
         sockets.iter_mut().zip(listeners).for_each(|(set, listener)| set.push(listener));
     }
-    Ok(Bound { config: Arc::new(config.clone()), addresses, sockets, ledger: Arc::new(Ledger::new(workers)) })
+    Ok(Bound { config: Arc::new(config.clone()), addresses, sockets, files, ledger: Arc::new(Ledger::new(workers)) })
 }
 
 impl Bound {
@@ -182,7 +187,7 @@ impl Bound {
     /// # Errors
     /// When the system gives no thread, no runtime, or no more file descriptors.
     pub fn serve(self, shared: Shared) -> io::Result<Plane> {
-        Plane::start(&self.config, self.sockets, self.ledger, &Arc::new(shared))
+        Plane::start(&self.config, self.sockets, self.files, self.ledger, &Arc::new(shared))
     }
 }
 
@@ -225,8 +230,38 @@ fn tcp_socket(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// The file of a unix socket. Dropped, it is removed, unless another process has put its own there meanwhile.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    made: Made,
+}
+
+/// Which file it is, and when it was made: the number alone is soon given to another one.
+type Made = (u64, u64, i64, i64);
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), made: Self::made(path)? })
+    }
+
+    fn made(path: &Path) -> io::Result<Made> {
+        let found = std::fs::symlink_metadata(path)?;
+        Ok((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if Self::made(&self.path).is_ok_and(|made| made == self.made) {
+            // One that stays is replaced by whoever listens there next.
+            std::fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
 /// Binds a unix socket; what a process that is gone left behind is removed, what a living one listens on is not.
-fn bind_unix(listen: &Listen, path: &Path, workers: usize) -> Result<Vec<Listener>, BindError> {
+fn bind_unix(listen: &Listen, path: &Path, workers: usize) -> Result<(Vec<Listener>, SocketFile), BindError> {
     let other = |error| BindError::new(listen, error);
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => return Err(BindError::NotASocket(listen.clone())),
@@ -236,13 +271,14 @@ fn bind_unix(listen: &Listen, path: &Path, workers: usize) -> Result<Vec<Listene
         Err(error) => return Err(other(error)),
     }
     let first = UnixListener::bind(path).map_err(other)?;
+    let file = SocketFile::new(path).map_err(other)?;
     first.set_nonblocking(true).map_err(other)?;
     let mut listeners = Vec::with_capacity(workers);
     for _ in 1..workers {
         listeners.push(Listener::Unix(first.try_clone().map_err(other)?));
     }
     listeners.push(Listener::Unix(first));
-    Ok(listeners)
+    Ok((listeners, file))
 }
 
 /// The admin listener, bound: it answers local routes only.
@@ -250,6 +286,8 @@ fn bind_unix(listen: &Listen, path: &Path, workers: usize) -> Result<Vec<Listene
 pub struct AdminSocket {
     address: Listen,
     pub(super) listener: Listener,
+    /// Goes when the listener has ended.
+    _file: Option<SocketFile>,
 }
 
 impl AdminSocket {
@@ -264,17 +302,20 @@ impl AdminSocket {
 /// # Errors
 /// [`BindError`], which names the address.
 pub fn bind_admin(listen: &Listen) -> Result<AdminSocket, BindError> {
-    let (address, mut listeners) = match listen {
-        Listen::Tcp(address) => bind_tcp(*address, 1).map_err(|error| BindError::new(listen, error))?,
+    let (address, mut listeners, file) = match listen {
+        Listen::Tcp(address) => {
+            let (address, listeners) = bind_tcp(*address, 1).map_err(|error| BindError::new(listen, error))?;
+            (address, listeners, None)
+        }
         Listen::Unix(path) => {
-            let listeners = bind_unix(listen, path, 1)?;
+            let (listeners, file) = bind_unix(listen, path, 1)?;
             let for_this_user = std::fs::Permissions::from_mode(0o600);
             std::fs::set_permissions(path, for_this_user).map_err(|error| BindError::new(listen, error))?;
-            (listen.clone(), listeners)
+            (listen.clone(), listeners, Some(file))
         }
     };
     let listener = listeners.pop().expect("one worker has one socket");
-    Ok(AdminSocket { address, listener })
+    Ok(AdminSocket { address, listener, _file: file })
 }
 
 #[cfg(test)]
@@ -337,15 +378,33 @@ mod tests {
     #[test]
     fn a_socket_left_behind_is_replaced_and_a_living_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
-        let listen = Listen::Unix(folder.path().join("b.sock"));
-        drop(bind_admin(&listen).unwrap());
+        let path = folder.path().join("b.sock");
+        let listen = Listen::Unix(path.clone());
+        drop(UnixListener::bind(&path).unwrap());
         let living = bind_admin(&listen).unwrap();
-        let mode = std::fs::metadata(folder.path().join("b.sock")).unwrap().permissions().mode();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(matches!(bind_admin(&listen), Err(BindError::InUse(_))));
         drop(living);
         std::fs::write(folder.path().join("file"), "").unwrap();
         let file = Listen::Unix(folder.path().join("file"));
         assert!(matches!(bind_admin(&file), Err(BindError::NotASocket(_))));
+    }
+
+    #[test]
+    fn a_socket_s_file_goes_with_it_unless_it_is_somebody_else_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("b.sock");
+        let listen = Listen::Unix(path.clone());
+        drop(bind_admin(&listen).unwrap());
+        assert!(!path.exists());
+        let old = bind_admin(&listen).unwrap();
+        // As when the next run of the node begins before this one has ended.
+        std::fs::remove_file(&path).unwrap();
+        let next = bind_admin(&listen).unwrap();
+        drop(old);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(next);
+        assert!(!path.exists());
     }
 }

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use crate::api::hold::Space;
 use crate::api::ledger::Ledger;
-use crate::api::listener::Listener;
+use crate::api::listener::{Listener, SocketFile};
+use crate::api::mux::Seats;
 use crate::api::worker::Seed;
 use crate::api::{Config, Shared};
 use crate::node::BootId;
@@ -23,6 +24,8 @@ pub struct Plane {
     ledger: Arc<Ledger>,
     stage: watch::Sender<Stage>,
     running: watch::Receiver<Running>,
+    /// Go with the plane.
+    _files: Vec<SocketFile>,
 }
 
 /// How far the end of the plane has come.
@@ -43,10 +46,17 @@ struct Running {
 }
 
 impl Plane {
-    pub(super) fn start(config: &Arc<Config>, sockets: Vec<Vec<Listener>>, ledger: Arc<Ledger>, shared: &Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn start(
+        config: &Arc<Config>,
+        sockets: Vec<Vec<Listener>>,
+        files: Vec<SocketFile>,
+        ledger: Arc<Ledger>,
+        shared: &Arc<Shared>,
+    ) -> io::Result<Self> {
         let (stage, staged) = watch::channel(Stage::Serving);
         let (alive, running) = watch::channel(Running::default());
         let space = Space::new(config.hold_requests, config.hold_bytes);
+        let seats = Seats::new(sockets.len());
         let boot = shared.node.as_ref().map_or_else(BootId::random, |node| node.boot);
         for (index, listeners) in sockets.into_iter().enumerate() {
             let seed = Seed {
@@ -55,6 +65,8 @@ impl Plane {
                 sheet: ledger.sheet(index),
                 space: Arc::clone(&space),
                 boot,
+                index,
+                seats: Arc::clone(&seats),
                 listeners,
                 stage: staged.clone(),
             };
@@ -62,7 +74,7 @@ impl Plane {
             let name = format!("bellwether-{index}");
             std::thread::Builder::new().name(name).spawn(move || alive.watch(|| seed.grow()))?;
         }
-        Ok(Self { ledger, stage, running })
+        Ok(Self { ledger, stage, running, _files: files })
     }
 
     /// The counters.

@@ -138,7 +138,7 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
                 }
                 sleep(REACH_EVERY).await;
             }
-            Sent::Lost { .. } if exchange.is_broken_off() => return Attempt::Left,
+            Sent::Lost { .. } if exchange.is_broken_off() => return exchange.broken_off(),
             Sent::Lost { error, reused } => {
                 debug!(%error, reused, "the app broke an exchange");
                 exchange.maybe_sent = true;

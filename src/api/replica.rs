@@ -59,7 +59,7 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
                 }
             }
         }
-        Exchanged::Lost(_) if exchange.is_broken_off() => Attempt::Left,
+        Exchanged::Lost(_) if exchange.is_broken_off() => exchange.broken_off(),
         Exchanged::Lost(error) => {
             debug!(%error, leader = %leader.address, "the leader was lost in the middle of an exchange");
             exchange.maybe_sent = true;

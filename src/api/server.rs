@@ -1,11 +1,9 @@
 //! One connection of a client: how HTTP/1.1 is spoken on it, and how it ends.
 
-use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,125 +24,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, trace};
 
 use crate::api::dispatch;
-use crate::api::headers::{self, Peer};
+use crate::api::headers::Peer;
 use crate::api::io::{Socket, Wire, WireIo};
 use crate::api::listener::{AdminSocket, Listener};
-use crate::api::upgrade::Tunnel;
-use crate::api::worker::{Core, SWEEP_EVERY};
-use crate::api::{Limits, LocalApi, Right};
+use crate::api::session::{Busy, Next, Session};
+use crate::api::worker::Core;
+use crate::api::{Limits, LocalApi, Right, mux};
 
 /// How much of a message is read at a time, at most; also bounds what a slow reader makes this node keep.
 pub(super) const BUFFER: usize = 128 * 1024;
 /// How long a client that was answered early may go on sending before its connection is reset under it.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// After how many sweeps without a new request a connection counts as one that is not in use: a second at least.
-const UNUSED_SWEEPS: u32 = 3;
-
-/// One client connection, for the requests that come over it.
-pub(super) struct Session {
-    pub(super) core: Rc<Core>,
-    pub(super) wire: Rc<Wire>,
-    pub(super) peer: Peer,
-    tunnel: RefCell<Option<Tunnel>>,
-    asked_upgrade: Cell<bool>,
-    unread: Cell<bool>,
-    /// The worker's sweep during which the newest request came.
-    used: Cell<u32>,
-    from_node: Cell<bool>,
-    /// Whether a request is being answered.
-    busy: Cell<bool>,
-    /// The last sweep that found the connection at work; while it waits for a head, it stays.
-    worked: Cell<u32>,
-}
-
-impl Session {
-    /// Takes the connection over once the 101 is out.
-    pub(super) fn begin_tunnel(&self, tunnel: Tunnel) {
-        *self.tunnel.borrow_mut() = Some(tunnel);
-    }
-
-    /// Says whether the latest request was answered before its body had been read.
-    pub(super) fn leaves_unread(&self, unread: bool) {
-        self.unread.set(unread);
-    }
-
-    /// Whether the latest request was answered before its body had been read.
-    pub(super) fn left_unread(&self) -> bool {
-        self.unread.get()
-    }
-
-    /// Notes what must be known before the library looks at the socket again: a client that asks for an upgrade may
-    /// have closed its sending side already.
-    fn note(&self, request: &Request<Incoming>) {
-        let upgrade = headers::wants_upgrade(request.version(), request.headers());
-        if upgrade {
-            self.wire.hide_end();
-        }
-        self.asked_upgrade.set(upgrade);
-        self.unread.set(false);
-        self.used.set(self.core.sweep());
-    }
-
-    /// Notes that another node is at the other end.
-    pub(super) fn comes_from_node(&self) {
-        self.from_node.set(true);
-    }
-
-    /// Notes whether the connection is at work, or waits for a head.
-    fn look(&self) {
-        if self.busy.get() || self.wire.has_unsent() {
-            self.worked.set(self.core.sweep());
-        }
-    }
-
-    /// For how long, at least, no request has been there nor anything to be sent.
-    fn waited(&self) -> Duration {
-        SWEEP_EVERY * self.core.sweep().wrapping_sub(self.worked.get()).saturating_sub(1)
-    }
-
-    /// Whether the connection has to end as soon as nothing runs on it.
-    ///
-    /// A request that meets a closing connection may have been executed, as far as its sender can know. So while the node
-    /// is closing, a connection in use is told so with its next answer, and only one that is not in use ends without:
-    /// it will hardly be used at this very moment. Another node, which may send on any of its connections, is given the
-    /// time to learn of the next leader and to close them by itself.
-    fn is_to_end(&self) -> bool {
-        let Some(closing_since) = self.core.closing_since() else { return false };
-        let unused_since = if self.from_node.get() { closing_since.max(self.used.get()) } else { self.used.get() };
-        self.core.sweep().wrapping_sub(unused_since) >= UNUSED_SWEEPS && !self.wire.has_input()
-    }
-}
-
-/// A request that is being answered, for as long as that takes.
-pub(super) struct Busy(Rc<Session>);
-
-impl Busy {
-    fn new(session: &Rc<Session>) -> Self {
-        session.busy.set(true);
-        Self(Rc::clone(session))
-    }
-
-    /// The connection, which stays when the request is over.
-    pub(super) fn connection(&self) -> Rc<Session> {
-        Rc::clone(&self.0)
-    }
-}
-
-impl Deref for Busy {
-    type Target = Session;
-
-    fn deref(&self) -> &Session {
-        &self.0
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.look();
-        self.0.busy.set(false);
-    }
-}
 
 /// How connections of clients and other nodes speak HTTP/1.1. The library's own limit on the time for a head would cost
 /// each request a timer; see [`serve_until_idle`] for ours.
@@ -167,28 +57,19 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
     let _counted = Counted::new(&core);
     let wire = Wire::to_client(socket);
     let peer = Peer::new(address, &core.config);
-    let session = Rc::new(Session {
-        core: Rc::clone(&core),
-        wire: Rc::clone(&wire),
-        peer,
-        tunnel: RefCell::default(),
-        asked_upgrade: Cell::default(),
-        unread: Cell::default(),
-        used: Cell::new(core.sweep()),
-        from_node: Cell::default(),
-        busy: Cell::default(),
-        worked: Cell::new(core.sweep()),
-    });
+    let session = Session::new(&core, &wire, peer);
     let service = service_fn(|request| {
         session.note(&request);
         dispatch::serve(Busy::new(&session), request)
     });
     let mut connection = core.http.serve_connection(TokioIo::new(WireIo(Rc::clone(&wire))), service);
     let ended = serve_until_idle(&session, &mut connection).await;
-    let tunnel = session.tunnel.take();
-    if let Some(tunnel) = tunnel {
+    if let Some(next) = session.next() {
         let early = connection.into_parts().read_buf;
-        return tunnel.run(wire, early).await;
+        return match next {
+            Next::Tunnel(tunnel) => tunnel.run(wire, early).await,
+            Next::Mux(seat) => mux::serve(&session, early, seat).await,
+        };
     }
     let Some(ended) = ended else {
         trace!("no head came in time");
@@ -196,12 +77,12 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
     };
     match ended {
         // A connection that might have become a tunnel is handed out without its last bytes being flushed.
-        Ok(()) if session.asked_upgrade.get() => drop((&mut connection).await),
+        Ok(()) if session.asked_upgrade() => drop((&mut connection).await),
         Ok(()) => {}
         Err(error) => trace!(%error, "client connection broke"),
     }
     drop(connection);
-    if session.unread.get() {
+    if session.left_unread() {
         linger(&wire).await;
     }
 }

@@ -168,6 +168,7 @@ impl Status {
             return Some("this node is stopping");
         }
         match self.roles.current() {
+            Role::Replica(_) if self.ledger.has_trouble() => Some("the primary takes no requests"),
             Role::Replica(_) => None,
             Role::Primary { .. } if self.identity.has_app => None,
             Role::Primary { .. } => Some("this node is primary and has no --upstream to serve"),
@@ -256,7 +257,7 @@ mod tests {
         let leader = Leader { address: "10.0.0.2:4000".parse().unwrap(), epoch: Epoch(8) };
         for (role, ready, primary, epoch) in [
             (Role::Electing, false, "", 0),
-            (Role::Replica(leader), true, "10.0.0.2:4000", 8),
+            (Role::Replica(leader.clone()), true, "10.0.0.2:4000", 8),
             (Role::Primary { epoch: Epoch(9), deadline }, true, "10.0.0.1:4000", 9),
             (Role::SteppingDown { epoch: Epoch(9), deadline }, false, "10.0.0.1:4000", 9),
         ] {
@@ -266,7 +267,11 @@ mod tests {
             assert_eq!((&introduction["primary"], &introduction["epoch"]), (&primary.into(), &epoch.into()), "{role:?}");
             assert_eq!(introduction["role"], role.name());
         }
+        publisher.publish(Role::Replica(leader));
+        status.ledger().sheet(0).begin_trouble();
+        assert_eq!(status.unready(), Some("the primary takes no requests"));
         publisher.publish(Role::Primary { epoch: Epoch(10), deadline });
+        assert_eq!(status.unready(), None, "a former leader's trouble is nobody's");
         status.stop();
         assert_eq!(status.unready(), Some("this node is stopping"));
     }

@@ -24,6 +24,7 @@ use crate::api::io::Socket;
 use crate::api::ledger::Sheet;
 use crate::api::link::Links;
 use crate::api::listener::Listener;
+use crate::api::mux::Seats;
 use crate::api::plane::Stage;
 use crate::api::primary::App;
 use crate::api::{Config, Shared, server};
@@ -45,6 +46,8 @@ pub(super) struct Seed {
     pub(super) sheet: Arc<Sheet>,
     pub(super) space: Arc<Space>,
     pub(super) boot: BootId,
+    pub(super) index: usize,
+    pub(super) seats: Arc<Seats>,
     pub(super) listeners: Vec<Listener>,
     pub(super) stage: watch::Receiver<Stage>,
 }
@@ -54,7 +57,7 @@ impl Seed {
     pub(super) fn grow(self) -> io::Result<()> {
         let runtime: LocalRuntime =
             Builder::new_current_thread().enable_all().max_blocking_threads(4).build_local(LocalOptions::default())?;
-        let Self { config, shared, sheet, space, boot, listeners, stage } = self;
+        let Self { config, shared, sheet, space, boot, index, seats, listeners, stage } = self;
         let core = Rc::new(Core {
             http: server::builder(config.limits),
             app: App::new(config.upstream.first().cloned(), shared.node.as_ref(), config.limits, shared.roles.clone()),
@@ -69,6 +72,8 @@ impl Seed {
             sheet,
             space,
             boot,
+            index,
+            seats,
         });
         runtime.block_on(work(Rc::clone(&core), listeners, stage))?;
         // What is left is dropped with the runtime.
@@ -86,6 +91,9 @@ pub(super) struct Core {
     pub(super) space: Arc<Space>,
     /// Tells this node's hops from every other's.
     pub(super) boot: BootId,
+    /// Which worker this is.
+    pub(super) index: usize,
+    pub(super) seats: Arc<Seats>,
     pub(super) http: http1::Builder,
     pub(super) app: App,
     pub(super) links: Links,

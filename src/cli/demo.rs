@@ -16,7 +16,7 @@ Exit status: 0 when the demo showed what it should, else 1 and a sentence that s
 
 /// Starts three nodes and an app with an SQLite file in a temporary folder as the store, sends a steady load to all
 /// nodes, kills the primary, restarts the next one as for an upgrade, and says what the clients saw. Needs nothing,
-/// takes about twelve seconds and at most thirty, and leaves nothing behind.
+/// takes about seven seconds and at most thirty, and leaves nothing behind.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Demo {

@@ -29,6 +29,7 @@ Examples:
     bellwether manage -H :4000 --upstream unix:///var/run/docker.sock
 
 The first SIGTERM or SIGINT hands over, drains and exits with 0; a second one ends at once, with 1.
+SIGHUP changes nothing: settings are read at the start.
 Exit status: 0 stopped by a signal, 1 could not start or go on, 2 wrong usage.";
 
 /// Every setting of the daemon, written once: its flag, its environment variable and its key in the configuration file.

@@ -8,8 +8,10 @@ mod demo;
 mod info;
 mod manage;
 mod observe;
+mod plan;
 mod refusal;
 mod resign;
+mod store;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,6 +30,8 @@ Examples:
       --upstream http://127.0.0.1:8080 etcd://10.0.0.7:2379
   bellwether info -H 10.0.0.1:4000
   bellwether observe etcd://10.0.0.7:2379
+  bellwether plan etcd://10.0.0.7:2379 --replication-ttl 3s
+  bellwether store check etcd://10.0.0.7:2379
   bellwether resign -H unix:///run/bellwether-admin.sock
 
 Exit status: 0 done, 1 failed, 2 wrong usage. See `bellwether COMMAND --help` for what each takes.";
@@ -53,6 +57,10 @@ enum Command {
     Observe(observe::Observe),
     /// Make the primary hand over to another node
     Resign(resign::Resign),
+    /// Say what a failover will cost with these settings, and whether they fit together
+    Plan(plan::PlanCommand),
+    /// Ask a store itself: does it keep the promises that the election needs?
+    Store(store::Store),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Watch a failover on this machine: three nodes, an app, and a primary that is killed
@@ -97,6 +105,8 @@ pub fn run() -> ExitCode {
             Command::Info(info) => info.run(),
             Command::Observe(observe) => observe.run(),
             Command::Resign(resign) => resign.run(),
+            Command::Plan(plan) => plan.run(),
+            Command::Store(store) => store.run(),
             Command::Completions(completions) => completions.run(),
             Command::Demo(demo) => demo.run(),
         },

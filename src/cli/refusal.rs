@@ -7,8 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::complain;
 
 /// Commands of the documented command line that this version does not have.
-const LATER_COMMANDS: [&str; 13] =
-    ["run", "list", "join", "why", "history", "events", "handover", "pause", "resume", "plan", "store", "drill", "man"];
+const LATER_COMMANDS: [&str; 11] = ["run", "list", "join", "why", "history", "events", "handover", "pause", "resume", "drill", "man"];
 
 /// Flags of the documented command line that this version does not have.
 const LATER_FLAGS: [&str; 15] = [

@@ -9,11 +9,19 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use super::ConfigError;
 use crate::cli::Settings;
 
+/// `settings`, completed from the configuration file that they name, if they name one.
+pub(super) fn complete(settings: Settings) -> Result<Settings, ConfigError> {
+    match settings.config.clone() {
+        Some(path) => Ok(settings.over(read(&path)?)),
+        None => Ok(settings),
+    }
+}
+
 /// Reads settings from the file at `path`.
 ///
 /// # Errors
 /// [`ConfigError`] naming the file and, for anything wrong in it, the line.
-pub(super) fn read(path: &Path) -> Result<Settings, ConfigError> {
+fn read(path: &Path) -> Result<Settings, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         ConfigError::new(format!("cannot read the config file {}: {error}; check --config (BELLWETHER_CONFIG)", path.display()))
     })?;

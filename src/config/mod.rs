@@ -4,6 +4,7 @@
 //! Each error is one sentence: what is wrong, where it was said, and what to do.
 
 mod file;
+mod forecast;
 mod value;
 
 use std::num::NonZeroUsize;
@@ -22,7 +23,8 @@ use crate::store::{Lock, LockConfig, StoreOption, StoreOptions, StoreUrl};
 use crate::telemetry;
 
 pub(crate) use file::{many, one, options};
-pub use value::{Block, ByteSize, Count, Span, ValueError};
+pub use forecast::Forecast;
+pub use value::{Block, ByteSize, Count, Seconds, Span, ValueError};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
@@ -50,6 +52,8 @@ pub struct Config {
     pub token: Option<Token>,
     /// How long running requests get when the primary steps down.
     pub drain_timeout: Duration,
+    /// What a failover will cost, as far as it can be said without asking the store: a line of the log.
+    pub forecast: Option<String>,
     /// What is logged, and how.
     pub log: telemetry::Config,
     /// What is odd and yet allowed: a line of the log each.
@@ -100,26 +104,30 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] about the first thing that cannot be used.
     pub fn resolve(settings: Settings) -> Result<Self, ConfigError> {
-        let settings = match settings.config.clone() {
-            Some(path) => settings.over(file::read(&path)?),
-            None => settings,
-        };
+        let settings = file::complete(settings)?;
         let mut warnings = Vec::new();
         let service = settings.service.clone().unwrap_or_else(|| "default".to_owned());
         let election = election(&settings, &service, &mut warnings)?;
         let token = settings.admin_token_file.as_deref().map(|path| token(path, &mut warnings)).transpose()?;
         let admin = settings.admin.clone().map(|listen| admin(listen, token.is_some())).transpose()?;
         let timing = election.as_ref().map_or(Timing::granted(DEFAULT_TTL), |election| election.timing);
-        let drain_timeout = settings.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0);
-        at_most("--drain-timeout", drain_timeout, LONGEST_DRAIN)?;
+        let drain_timeout = drain_timeout(&settings)?;
         let api = data_plane(&settings, timing)?;
         if api.upstream.is_empty() {
             warnings.push("--upstream is not given: as primary this node answers 503 no-upstream".to_owned());
         }
-        if election.is_some() && api.hold_timeout < timing.ttl() {
-            let (hold, ttl) = (Span(api.hold_timeout), Span(timing.ttl()));
-            warnings.push(format!("--hold-timeout {hold} is shorter than the TTL of {ttl}: requests will fail when a primary crashes"));
-        }
+        let forecast = election.clone().map(|election| {
+            let forecast = Forecast { election, hold_timeout: api.hold_timeout, drain_timeout };
+            let granted = forecast.refused_ttl().unwrap_or_else(|sentence| {
+                warnings.push(sentence);
+                timing.ttl()
+            });
+            let plan = forecast.plan(granted);
+            warnings.extend(forecast.too_short_a_hold(&plan));
+            let (store, expiry) = (forecast.election.store.scheme(), forecast.takeover().expiry());
+            let (typical, worst) = (Seconds(plan.crash.typical), Seconds(plan.crash.worst));
+            format!("A crash of the primary costs {typical} typically and {worst} at worst: {store} frees its lock {expiry}")
+        });
         Ok(Self {
             api,
             local_routes: settings.local_routes.unwrap_or_default(),
@@ -129,6 +137,7 @@ impl Config {
             admin,
             token,
             drain_timeout,
+            forecast,
             log: telemetry::Config { format: settings.log_format.unwrap_or_default(), level: settings.log_level.unwrap_or_default() },
             warnings,
         })
@@ -146,14 +155,9 @@ impl Election {
         let options = options.iter().map(|option| option.parse::<StoreOption>()).collect::<Result<Vec<_>, _>>();
         let options = StoreOptions::new(options.map_err(|error| about(&error))?).map_err(|error| about(&error))?;
         store.election(service).map_err(|error| ConfigError::about("--service", error))?;
+        store.check_options(&options).map_err(|error| about(&error))?;
         let timing = Timing::new(ttl.0).map_err(|error| ConfigError::about("--replication-ttl", error))?;
-        if ttl.0 < store.least_ttl() {
-            let least = Span(store.least_ttl());
-            return Err(ConfigError::about(
-                "--replication-ttl",
-                format_args!("{ttl} is less than {} can keep, the least is {least}", store.scheme()),
-            ));
-        }
+        store.check_ttl(ttl.0).map_err(|error| ConfigError::about("--replication-ttl", error))?;
         Ok(Self { store, options, service: service.to_owned(), timing })
     }
 
@@ -185,6 +189,10 @@ fn election(settings: &Settings, service: &str, warnings: &mut Vec<String>) -> R
         (Some(false), Some(_)) => {
             warnings.push("--replication=false: this node is a lone primary and does not use its STORE".to_owned());
             Ok(None)
+        }
+        (Some(false) | None, None) if settings.store_opt.as_ref().is_some_and(|options| !options.is_empty()) => {
+            let problem = "is given without a STORE that it could be an option of; add STORE and --replication, or leave it out";
+            Err(ConfigError::new(format!("--store-opt (BELLWETHER_STORE_OPT) {problem}")))
         }
         (Some(false) | None, None) => Ok(None),
         (Some(true), Some(store)) => {
@@ -230,8 +238,7 @@ fn admin(listen: Listen, has_token: bool) -> Result<Admin, ConfigError> {
 
 fn data_plane(settings: &Settings, timing: Timing) -> Result<api::Config, ConfigError> {
     let upstream = settings.upstream.iter().flatten().map(|url| url.parse::<Upstream>());
-    let hold_timeout = settings.hold_timeout.map_or(timing.hold_timeout(), |span| span.0);
-    at_most("--hold-timeout", hold_timeout, LONGEST_HOLD)?;
+    let hold_timeout = hold_timeout(settings, timing)?;
     let hold_requests = settings.hold_requests.map_or(10_000, |count| count.0);
     if hold_requests > MOST_HELD {
         return Err(ConfigError::about("--hold-requests", format_args!("{hold_requests} is too many, the most is {MOST_HELD}")));
@@ -249,6 +256,18 @@ fn data_plane(settings: &Settings, timing: Timing) -> Result<api::Config, Config
         trusted_proxies: settings.trusted_proxies.iter().flatten().map(|block| block.0).collect(),
         limits: Limits::default(),
     })
+}
+
+fn hold_timeout(settings: &Settings, timing: Timing) -> Result<Duration, ConfigError> {
+    let hold_timeout = settings.hold_timeout.map_or(timing.hold_timeout(), |span| span.0);
+    at_most("--hold-timeout", hold_timeout, LONGEST_HOLD)?;
+    Ok(hold_timeout)
+}
+
+fn drain_timeout(settings: &Settings) -> Result<Duration, ConfigError> {
+    let drain_timeout = settings.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0);
+    at_most("--drain-timeout", drain_timeout, LONGEST_DRAIN)?;
+    Ok(drain_timeout)
 }
 
 fn at_most(setting: &str, given: Duration, most: Duration) -> Result<(), ConfigError> {

@@ -8,9 +8,15 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::duration::words;
+
 /// A duration as people write it: `500ms`, `10s`, `1m 30s`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span(pub Duration);
+
+/// A duration as people read it, to the tenth of a second: `8.4s`, `1m 30s`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seconds(pub Duration);
 
 /// A number of bytes: `65536`, `512KiB`, `64MiB`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +63,19 @@ impl FromStr for Span {
 
 impl fmt::Display for Span {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(out)
+        out.write_str(&words(self.0))
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = self.0.as_millis().div_ceil(100);
+        let whole = |seconds: u128| Span(Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX)));
+        match (tenths / 10, tenths % 10) {
+            (seconds, 0) => whole(seconds).fmt(out),
+            (seconds @ 0..60, tenth) => write!(out, "{seconds}.{tenth}s"),
+            (seconds, _) => whole(seconds + 1).fmt(out),
+        }
     }
 }
 
@@ -103,6 +121,15 @@ impl FromStr for Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_are_read_to_the_tenth_and_rounded_up() {
+        for (millis, text) in
+            [(0, "0s"), (1, "0.1s"), (500, "0.5s"), (8_333, "8.4s"), (59_900, "59.9s"), (60_001, "1m 1s"), (90_000, "1m 30s")]
+        {
+            assert_eq!(Seconds(Duration::from_millis(millis)).to_string(), text);
+        }
+    }
 
     #[test]
     fn a_size_takes_binary_and_decimal_units() {

@@ -7,6 +7,7 @@ use tracing::{debug, error, info, warn};
 
 use super::Timing;
 use super::counters::{Counters, Operation};
+use crate::duration::words;
 use crate::store::{Attempt, Leader, Lease, Lock, Renewal, StoreError};
 
 pub(super) struct Calls {
@@ -54,7 +55,7 @@ impl Calls {
     async fn bounded<T>(&self, operation: Operation, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let outcome = match tokio::time::timeout(self.timeout, call).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(StoreError::unavailable(operation.name(), format!("no answer within {:?}", self.timeout))),
+            Err(_) => Err(StoreError::unavailable(operation.name(), format!("no answer within {}", words(self.timeout)))),
         };
         self.note(operation, &outcome);
         outcome

@@ -22,7 +22,7 @@ use crate::node::Node;
 use crate::store::{Attempt, Epoch, Lease, Lock};
 
 /// How long running work gets to end after it was cut off, before the lock is given back all the same.
-const CUT_GRACE: Duration = Duration::from_millis(250);
+pub(super) const CUT_GRACE: Duration = Duration::from_millis(250);
 
 /// What a resigning primary waits for before it gives the lock back.
 #[async_trait]

@@ -17,6 +17,7 @@ mod calls;
 mod candidate;
 mod counters;
 mod follower;
+mod plan;
 mod role;
 mod tenure;
 mod timing;
@@ -24,6 +25,7 @@ mod timing;
 pub use candidate::{Candidate, CandidateHandle, Drain, ResignError};
 pub use counters::{Counters, StoreHealth};
 pub use follower::Follower;
+pub use plan::{Estimate, Plan};
 #[cfg(test)]
 pub(crate) use role::RolePublisher;
 pub use role::{Role, RoleWatch};

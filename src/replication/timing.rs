@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::duration::words;
+
 /// The election's durations for one TTL.
 ///
 /// ```
@@ -23,10 +25,10 @@ pub struct Timing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TimingError {
     /// Zero, or so short that a renewal could not be retried within it.
-    #[error("a TTL of {} is too short: the least is {}", humantime::format_duration(*.0), humantime::format_duration(Timing::LEAST_TTL))]
+    #[error("a TTL of {} is too short: the least is {}", words(*.0), words(Timing::LEAST_TTL))]
     TooShort(Duration),
     /// So long that a crashed primary would be waited for longer than anybody means.
-    #[error("a TTL of {} is too long: the most is {}", humantime::format_duration(*.0), humantime::format_duration(Timing::MOST_TTL))]
+    #[error("a TTL of {} is too long: the most is {}", words(*.0), words(Timing::MOST_TTL))]
     TooLong(Duration),
 }
 

@@ -56,6 +56,17 @@ pub trait Lock: Send + Sync + fmt::Debug {
     /// [`StoreError`] when the store gave no decision.
     async fn withdraw(&self) -> Result<(), StoreError>;
 
+    /// Takes away what the store keeps of an election between its tenures, such as a row that remembers the last epoch,
+    /// unless another process leads in it. Only for scratch elections that nobody will use again: the next epoch may be less.
+    ///
+    /// Does nothing by itself: a driver whose store keeps anything must say how it goes.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store gave no decision.
+    async fn erase(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Whom the store names now.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::options::{OptionKey, StoreOptions};
 use super::url::{Database, Place, Scheme, StoreUrl};
+use crate::duration::words;
 
 /// Why a store cannot be opened with the options given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -47,7 +48,7 @@ pub enum OptionMismatch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TtlMismatch {
     /// Below what the store can keep.
-    #[error("a TTL of {} is too short for {store}: the least is {}", humantime::format_duration(*ttl), humantime::format_duration(*least))]
+    #[error("a TTL of {} is too short for {store}: the least is {}", words(*ttl), words(*least))]
     TooShort {
         /// Which store.
         store: &'static str,
@@ -57,7 +58,7 @@ pub enum TtlMismatch {
         least: Duration,
     },
     /// Not in whole seconds.
-    #[error("{store} keeps whole seconds, not a TTL of {}: use {}", humantime::format_duration(*ttl), humantime::format_duration(*next))]
+    #[error("{store} keeps whole seconds, not a TTL of {}: use {}", words(*ttl), words(*next))]
     Fraction {
         /// Which store.
         store: &'static str,
@@ -93,7 +94,10 @@ impl Scheme {
 
 impl StoreUrl {
     /// Checks that the store takes every option given, and has all that belong together.
-    pub(super) fn check_options(&self, options: &StoreOptions) -> Result<(), OptionMismatch> {
+    ///
+    /// # Errors
+    /// [`OptionMismatch`] about the first that does not fit.
+    pub fn check_options(&self, options: &StoreOptions) -> Result<(), OptionMismatch> {
         let (store, taken) = (self.scheme(), self.kind().options());
         if let Some(key) = options.keys().find(|key| !taken.contains(key)) {
             return Err(match (self.kind(), key) {
@@ -137,7 +141,10 @@ impl StoreUrl {
     }
 
     /// Checks that the store can keep `ttl` as it is, without rounding it in silence.
-    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<(), TtlMismatch> {
+    ///
+    /// # Errors
+    /// [`TtlMismatch`] with the TTL to use.
+    pub fn check_ttl(&self, ttl: Duration) -> Result<(), TtlMismatch> {
         let (store, least) = (self.scheme(), self.least_ttl());
         if ttl < least {
             return Err(TtlMismatch::TooShort { store, ttl, least });

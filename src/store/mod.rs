@@ -20,6 +20,7 @@ mod server;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod takeover;
 mod url;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use election::{Election, NameError};
 pub use limits::{OptionMismatch, TtlMismatch};
 pub use memory::{Faults, Holder, Memory};
 pub use options::{OptionError, Secret, SecretError, StoreOption, StoreOptions};
+pub use takeover::{Takeover, Usual};
 pub use url::{StoreUrl, UrlError};
 
 use url::{Place, Scheme};

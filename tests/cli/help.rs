@@ -41,7 +41,7 @@ fn every_setting_is_a_flag_and_a_variable() {
 
 #[test]
 fn every_command_shows_how_it_is_used() {
-    for command in ["manage", "info", "observe", "resign", "demo", "completions"] {
+    for command in ["manage", "info", "observe", "plan", "resign", "store", "demo", "completions"] {
         for form in [&["help", command], &[command, "--help"]] {
             let help = Ended::with(form);
             assert_eq!(help.status, Some(0), "{form:?}");

@@ -1,7 +1,7 @@
 //! The routes that a node answers itself, asked over a plain socket and by the real Docker client.
 
+use std::net::TcpListener;
 use std::process::Command;
-use tokio::time::Instant;
 
 use crate::node::{Answer, Ended, Node};
 
@@ -104,8 +104,11 @@ fn what_a_node_does_not_know_is_said_in_json() {
 
 #[test]
 fn everything_is_answered_while_the_store_is_not() {
-    // B73: no leader, and yet the node is alive and says how things are.
-    let node = without_its_store();
+    // B73: no leader, and yet the node is alive and says how things are. Connections to this store are never accepted, and
+    // with such a TTL a route that waited for a call to it would wait for longer than this test does.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("etcd://{}", silent.local_addr().unwrap());
+    let node = Node::start(&["--replication", "--advertise", "127.0.0.1:4000", "--replication-ttl", "10m", &store]);
     for (path, status) in [
         ("/_ping", 200),
         ("/info", 200),
@@ -117,9 +120,7 @@ fn everything_is_answered_while_the_store_is_not() {
         ("/_bellwether/replica", 503),
         ("/_bellwether/ready", 503),
     ] {
-        let asked = Instant::now();
         assert_eq!(node.get(path).status, status, "{path}");
-        assert!(asked.elapsed().as_millis() < 1_000, "{path} waited for the store");
     }
     assert_eq!(node.get("/_bellwether/leader").json()["role"], "electing");
     assert_eq!(node.get("/_bellwether/ready").json()["message"], "no primary is known");
@@ -162,7 +163,8 @@ fn a_lone_node_is_primary_and_ready_once_it_has_an_app() {
 
 #[test]
 fn metrics_have_the_documented_names_in_both_formats() {
-    let node = Node::start(&["--replication", "--advertise", "10.0.0.1:4000", "--replication-ttl", "500ms", "memory:"]);
+    // So long that no stall of this machine costs the tenure, and short enough to wait for a renewal.
+    let node = Node::start(&["--replication", "--advertise", "10.0.0.1:4000", "--replication-ttl", "9s", "memory:"]);
     node.becomes("primary");
     node.waits_for("a renewal", |status| status["store"]["lease_margin_seconds"].is_number());
     let prometheus = node.get("/_bellwether/metrics");
@@ -175,7 +177,7 @@ fn metrics_have_the_documented_names_in_both_formats() {
         "bellwether_role{role=\"electing\"} 0",
         "bellwether_epoch ",
         "bellwether_role_changes_total 1",
-        "bellwether_lease_margin_seconds 0.",
+        "bellwether_lease_margin_seconds ",
         "bellwether_store_calls_total{op=\"acquire\",result=\"ok\"} 1",
         "bellwether_store_calls_total{op=\"renew\",result=\"unavailable\"} 0",
         "bellwether_requests_total{outcome=\"answered\"} 0",

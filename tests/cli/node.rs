@@ -100,8 +100,19 @@ impl Running {
         while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             self.seen.push(line);
         }
-        assert!(Instant::now() < deadline, "it did not end in time, it said {:#?}", self.seen);
-        self.child.wait().expect("a child can be waited for")
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it did not end in time, it said {:#?}", self.seen);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// From now on nobody reads what it writes.
+    pub(crate) fn stop_reading(&mut self) {
+        // Its reader ends with the next line, and the pipe with its reader.
+        self.lines = channel().1;
     }
 
     /// Every line so far, but for those that were asked for.

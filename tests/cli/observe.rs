@@ -8,11 +8,13 @@ use crate::node::{Node, Running, bellwether};
 fn each_change_of_leader_is_a_line() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite://{}", folder.path().join("lock.db").display());
-    let node = |address: &str| Node::start(&["--replication", "--advertise", address, "--replication-ttl", "1s", "--service", "s", &store]);
+    // Nobody waits for it to run out: the first one gives its lock back.
+    let node =
+        |address: &str| Node::start(&["--replication", "--advertise", address, "--replication-ttl", "15s", "--service", "s", &store]);
     let mut first = node("10.0.0.1:4000");
     first.becomes("primary");
 
-    let arguments = ["observe", &store, "--service", "s", "--replication-ttl", "1s"];
+    let arguments = ["observe", &store, "--service", "s", "--replication-ttl", "15s"];
     let mut text = Running::printing(&mut bellwether(arguments));
     let mut json = Running::printing(bellwether(arguments).args(["--output", "json"]));
     let line = text.line("10.0.0.1:4000 leads under epoch ");

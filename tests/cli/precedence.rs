@@ -32,7 +32,7 @@ fn an_election_can_be_configured_by_the_environment_alone() {
         ("BELLWETHER_HOST", "127.0.0.1:0"),
         ("BELLWETHER_STORE", "memory:"),
         ("BELLWETHER_REPLICATION", "1"),
-        ("BELLWETHER_REPLICATION_TTL", "1s"),
+        ("BELLWETHER_REPLICATION_TTL", "60s"),
         ("BELLWETHER_ADVERTISE", "10.0.0.1:4000"),
     ]));
     node.becomes("primary");

@@ -65,6 +65,7 @@ fn an_election_needs_a_store_an_address_and_a_time_that_fit() {
         (&["manage", "--replication", "memory:"], "--advertise (BELLWETHER_ADVERTISE) is required with --replication"),
         // A node that only thinks it is alone would serve beside another.
         (&["manage", "memory:"], "a STORE is given without --replication"),
+        (&["manage", "--store-opt", "cacert=/ca.pem"], "--store-opt (BELLWETHER_STORE_OPT) is given without a STORE"),
         (&["manage", "--advertise", "10.0.0.1"], "ip:port or hostname:port"),
         (&["manage", "--advertise", "10.0.0.1:0"], "1 to 65535"),
         // B127: an address that nobody can dial.
@@ -82,7 +83,8 @@ fn an_election_needs_a_store_an_address_and_a_time_that_fit() {
     for (more, words) in [
         (&["--replication-ttl", "0s"][..], "the least is 500ms"),
         (&["--replication-ttl", "-5s"], "cannot be negative"),
-        (&["--replication-ttl", "2days"], "the most is 1day"),
+        (&["--replication-ttl", "2days"], "a TTL of 2days is too long: the most is 1day"),
+        (&["--replication-ttl", "400000m"], "a TTL of 277days 18h 40m is too long"),
         (&["--service", "a/b"], "--service (BELLWETHER_SERVICE)"),
         (&["--service", ""], "--service (BELLWETHER_SERVICE)"),
         (&["--store-opt", "colour=red"], "no store option `colour`"),
@@ -143,7 +145,7 @@ fn what_comes_later_is_named_as_such() {
         assert_refused(&["manage", flag], &format!("{flag} is not in this version"));
         assert_refused(&["manage", &format!("{flag}=x")], &format!("{flag} is not in this version"));
     }
-    for command in ["run", "list", "join", "why", "history", "handover", "pause", "plan", "drill", "man"] {
+    for command in ["run", "list", "join", "why", "history", "handover", "pause", "drill", "man"] {
         assert_refused(&[command], &format!("the command `{command}` is not in this version"));
     }
     assert_refused(&["manage", "memory:", "--", "sleep", "1"], "does not run a command of yours yet");
@@ -196,7 +198,10 @@ fn an_address_that_is_taken_is_a_failure_with_its_name() {
 
 #[test]
 fn a_node_that_cannot_be_reached_is_one_line() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // Bound, so that nobody else is given it, and not listening.
+    let vacant = tokio::net::TcpSocket::new_v4().unwrap();
+    vacant.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let free = vacant.local_addr().unwrap().to_string();
     for command in ["info", "resign"] {
         let ended = Ended::with([command, "-H", &free]);
         assert_eq!(ended.status, Some(1), "{ended:?}");

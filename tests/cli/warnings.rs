@@ -38,9 +38,21 @@ fn a_token_that_everybody_can_read_is_odd() {
 #[test]
 fn a_hold_that_no_crash_fits_into_is_odd() {
     let election = ["--replication", "--advertise", "127.0.0.1:4000", "memory:"];
-    let found = warnings(&[&election[..], &["--hold-timeout", "9s"]].concat());
-    assert!(found.len() == 1 && found[0].contains("--hold-timeout 9s is shorter than the TTL of 10s"), "{found:?}");
-    assert_eq!(warnings(&[&election[..], &["--hold-timeout", "10s"]].concat()), Vec::<String>::new());
+    let found = warnings(&[&election[..], &["--hold-timeout", "12s"]].concat());
+    assert!(found.len() == 1 && found[0].contains("--hold-timeout 12s is shorter than the 12.7s that a crash can take"), "{found:?}");
+    assert!(found[0].contains("use --hold-timeout 13s or more"), "{found:?}");
+    for will_do in ["13s", "0s"] {
+        assert_eq!(warnings(&[&election[..], &["--hold-timeout", will_do]].concat()), Vec::<String>::new());
+    }
+}
+
+/// The check of `bellwether plan`, without asking.
+#[test]
+fn a_node_says_what_a_crash_will_cost() {
+    let node = Node::start(&["--replication", "--advertise", "10.0.0.1:4000", "etcd://127.0.0.1:1"]);
+    let said = node.process.seen().iter().filter(|line| line.contains("A crash of the primary costs")).collect::<Vec<_>>();
+    assert!(said.len() == 1 && said[0].contains("8.6s typically and 12.2s at worst"), "{said:?}");
+    assert!(said[0].contains("etcd frees its lock one TTL after its last renewal, up to 500ms late"), "{said:?}");
 }
 
 #[test]

@@ -10,11 +10,12 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::etcd_rig::{KEY, Log, SLACK, client, delete, keys, lock, lock_with, node};
+use crate::etcd_rig::{KEY, LONG_TTL, Log, SLACK, client, delete, keys, lock, lock_with, node};
 use crate::etcd_server::{Etcd, wait_for};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win, withdraw};
 
-const TTL: Duration = Duration::from_secs(2);
+/// For leases that are to run out; `etcdctl`, which is started a few times within it, takes its time on a busy machine.
+const TTL: Duration = Duration::from_secs(6);
 
 fn interrupt(child: &Child) {
     let id = child.id().expect("a running process").try_into().expect("a process id");
@@ -24,7 +25,7 @@ fn interrupt(child: &Child) {
 #[tokio::test]
 async fn we_queue_behind_a_rival_of_another_make_and_lead_when_it_goes() {
     let etcd = Etcd::start().await;
-    let us = lock(&etcd.url(), 1, TTL);
+    let us = lock(&etcd.url(), 1, LONG_TTL);
     let rival = etcd.spawn_etcdctl(&["elect", KEY, "10.0.0.9:4000"]);
     hear(&*us, PROMPT, "etcdctl leads", |leader| leader.is_some_and(|leader| leader.address.as_str() == "10.0.0.9:4000")).await;
 
@@ -41,7 +42,7 @@ async fn we_queue_behind_a_rival_of_another_make_and_lead_when_it_goes() {
 #[tokio::test]
 async fn a_rival_of_another_make_queues_behind_us() {
     let etcd = Etcd::start().await;
-    let us = lock(&etcd.url(), 1, TTL);
+    let us = lock(&etcd.url(), 1, LONG_TTL);
     let mut lease = win(&*us, "nobody else campaigns").await;
     let _rival = etcd.spawn_etcdctl(&["elect", KEY, "10.0.0.9:4000"]);
     wait_for("etcdctl to queue", PROMPT, || async {
@@ -57,7 +58,7 @@ async fn a_rival_of_another_make_queues_behind_us() {
 #[tokio::test]
 async fn an_observer_of_another_make_sees_us_lead() {
     let etcd = Etcd::start().await;
-    let us = lock(&etcd.url(), 1, TTL);
+    let us = lock(&etcd.url(), 1, LONG_TTL);
     let _lease = win(&*us, "nobody else campaigns").await;
     let mut observer = etcd.spawn_etcdctl(&["elect", "-l", KEY]);
     let mut printed = BufReader::new(observer.stdout.take().expect("etcdctl's output")).lines();
@@ -79,9 +80,9 @@ async fn neighbours_do_not_stand_in_our_way() {
     }
     let (prod, prod2) = (format!("{}/prod", etcd.url()), format!("{}/prod2", etcd.url()));
     for (port, url) in [(1, etcd.url()), (2, prod.clone()), (3, prod2)] {
-        win(&*lock(&url, port, TTL), "each election is its own").await;
+        win(&*lock(&url, port, LONG_TTL), "each election is its own").await;
     }
-    lose(&*lock(&prod, 4, TTL), "this election has its leader").await;
+    lose(&*lock(&prod, 4, LONG_TTL), "this election has its leader").await;
     assert_eq!(log.warnings_of(""), [""; 0], "neighbours are nothing to warn of");
 }
 
@@ -101,7 +102,7 @@ async fn junk_among_the_candidates_is_ignored_and_named_once() {
         hand.put(key.as_slice(), value.as_slice(), None).await.expect("write junk");
     }
 
-    let (us, other) = (lock(&etcd.url(), 1, TTL), lock(&etcd.url(), 2, TTL));
+    let (us, other) = (lock(&etcd.url(), 1, LONG_TTL), lock(&etcd.url(), 2, LONG_TTL));
     let mut lease = win(&*us, "junk is no rival").await;
     for _ in 0..3 {
         assert_eq!(renew(&mut *lease).await, Renewal::Held);
@@ -120,7 +121,7 @@ async fn junk_among_the_candidates_is_ignored_and_named_once() {
 #[tokio::test]
 async fn a_rival_without_an_address_is_foreign_and_named() {
     let etcd = Etcd::start().await;
-    let us = lock(&etcd.url(), 1, TTL);
+    let us = lock(&etcd.url(), 1, LONG_TTL);
     let rival = etcd.spawn_etcdctl(&["elect", KEY, "hello"]);
     let refused = wait_for("etcdctl to lead", PROMPT, || async {
         match us.leader().await {
@@ -167,9 +168,8 @@ async fn nobody_leads_past_a_deleted_key_while_its_frozen_owner_may_still_serve(
 #[tokio::test]
 async fn a_holder_hears_of_its_deleted_key_at_once_and_the_next_one_leads_as_soon_as_it_has_let_go() {
     let etcd = Etcd::start().await;
-    // So long that nothing here can be an expiry.
-    let ttl = Duration::from_secs(60);
-    let (first, second) = (lock(&etcd.url(), 1, ttl), lock(&etcd.url(), 2, ttl));
+    // Nothing here can be an expiry.
+    let (first, second) = (lock(&etcd.url(), 1, LONG_TTL), lock(&etcd.url(), 2, LONG_TTL));
     let mut lease = win(&*first, "nobody else campaigns").await;
     lose(&*second, "the first holds it").await;
     let me = Leader { address: node(1).address, epoch: lease.epoch() };
@@ -193,10 +193,10 @@ async fn an_owner_that_ignores_the_loss_of_its_key_is_waited_for_no_longer_than_
     let etcd = Etcd::start().await;
     let mut hand = client(&etcd).await;
     let number = LeaseGrantOptions::new().with_id(0x6277_0000_0000_0001);
-    let stubborn = hand.lease_grant(3, Some(number)).await.expect("a lease").id();
+    let stubborn = hand.lease_grant(6, Some(number)).await.expect("a lease").id();
     let key = format!("{KEY}/{stubborn:x}");
     hand.put(key.as_str(), "10.0.0.9:4000", Some(PutOptions::new().with_lease(stubborn))).await.expect("a candidate");
-    let us = lock(&etcd.url(), 1, TTL);
+    let us = lock(&etcd.url(), 1, LONG_TTL);
     lose(&*us, "the stubborn one leads").await;
     let (mut keeper, mut answers) = hand.lease_keep_alive(stubborn).await.expect("a stream");
     hand.delete(key.as_str(), None).await.expect("delete its key");
@@ -210,8 +210,8 @@ async fn an_owner_that_ignores_the_loss_of_its_key_is_waited_for_no_longer_than_
     };
     tokio::select! {
         () = stay => {}
-        lease = campaign(&*us, Duration::from_secs(3) + SLACK, "its tenure must be over") => {
-            assert!(clock::now() - deleted >= Duration::from_secs(3));
+        lease = campaign(&*us, Duration::from_secs(6) + SLACK, "its tenure must be over") => {
+            assert!(clock::now() - deleted >= Duration::from_secs(6));
             assert_eq!(leader(&*us).await.map(|leader| leader.epoch), Some(lease.epoch()));
         }
     }
@@ -221,7 +221,7 @@ async fn an_owner_that_ignores_the_loss_of_its_key_is_waited_for_no_longer_than_
 #[tokio::test]
 async fn a_key_that_somebody_rewrote_is_given_up() {
     let etcd = Etcd::start().await;
-    let us = lock(&etcd.url(), 1, TTL);
+    let us = lock(&etcd.url(), 1, LONG_TTL);
     let mut lease = win(&*us, "nobody else campaigns").await;
     let spoilt = keys(&etcd).await.remove(0);
     etcd.etcdctl(&["put", &spoilt.name, "10.0.0.9:4000"]).await;

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use bellwether::clock;
 use bellwether::store::{Leader, Renewal};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::etcd_rig::{Running, SLACK, client, delete, keys, lock};
+use crate::etcd_rig::{LONG_TTL, Running, SLACK, client, delete, keys, lock};
 use crate::etcd_server::{Etcd, wait_for};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win};
 use crate::wire::{Mode, Wire};
 
-const TTL: Duration = Duration::from_secs(2);
+/// For whole candidates, which renew: long enough that no stall of this machine costs a lease.
+const TTL: Duration = Duration::from_secs(6);
 
 /// B23: a waiting candidate that lost its lease joins anew, and leads only on what it has read.
 #[tokio::test]
@@ -31,7 +32,7 @@ async fn a_waiter_that_lost_its_lease_queues_again_under_another() {
     });
     gone.await;
     wire.set(Mode::Pass);
-    let after = wait_for("the waiter to queue again", TTL, || async {
+    let after = wait_for("the waiter to queue again", PROMPT, || async {
         let mut queue = keys(&etcd).await;
         if queue.len() == 2 { Ok(queue.remove(1)) } else { Err(queue) }
     })
@@ -49,7 +50,7 @@ async fn a_waiter_that_lost_its_lease_queues_again_under_another() {
 #[tokio::test]
 async fn a_free_lock_is_not_held_by_a_lease_that_has_lapsed() {
     let etcd = Etcd::start().await;
-    let (first, second) = (lock(&etcd.url(), 1, Duration::from_secs(60)), lock(&etcd.url(), 2, TTL));
+    let (first, second) = (lock(&etcd.url(), 1, LONG_TTL), lock(&etcd.url(), 2, TTL));
     let mut lease = win(&*first, "nobody else campaigns").await;
     lose(&*second, "the first holds it").await;
     let lapsed = keys(&etcd).await.remove(1);
@@ -70,8 +71,7 @@ async fn a_free_lock_is_not_held_by_a_lease_that_has_lapsed() {
 async fn compaction_hides_nobody() {
     let etcd = Etcd::start().await;
     let wire = Wire::to(etcd.client(0)).await;
-    let long = Duration::from_secs(30);
-    let (first, second) = (lock(&etcd.url(), 1, long), lock(&etcd.url(), 2, long));
+    let (first, second) = (lock(&etcd.url(), 1, LONG_TTL), lock(&etcd.url(), 2, LONG_TTL));
     let cut_off = lock(&format!("etcd://{}", wire.address()), 3, TTL);
     let mut lease = win(&*first, "nobody else campaigns").await;
     lose(&*second, "the first holds it").await;
@@ -113,7 +113,7 @@ async fn write_and_compact(etcd: &Etcd) {
 #[tokio::test]
 async fn an_observer_is_told_of_nobody_of_somebody_and_of_nobody_again() {
     let etcd = Etcd::start().await;
-    let (observer, first) = (lock(&etcd.url(), 1, TTL), lock(&etcd.url(), 2, TTL));
+    let (observer, first) = (lock(&etcd.url(), 1, LONG_TTL), lock(&etcd.url(), 2, LONG_TTL));
     assert_eq!(timeout(PROMPT, observer.leader()).await.expect("an answer").expect("an answer"), None);
     let (lease, ()) =
         tokio::join!(win(&*first, "nobody else campaigns"), hear(&*observer, PROMPT, "the first leads", |leader| leader.is_some()));
@@ -144,9 +144,9 @@ async fn an_emptied_store_is_led_again_under_a_new_lease() {
     let before = keys(&etcd).await.remove(0);
     etcd.stop(0).await;
     let stopped = clock::now();
-    let demoted = node.roles.wait_until(|role| role.tenure().is_none());
-    timeout(TTL, demoted).await.expect("a primary without a store steps down within its TTL");
-    assert!(clock::now() - stopped < TTL);
+    // Whoever looks a TTL later finds no primary, however late this machine lets him look.
+    sleep_until(stopped + TTL).await;
+    assert_eq!(node.roles.current().tenure(), None, "a primary without a store steps down within its TTL");
 
     etcd.wipe(0);
     etcd.restart(0).await;
@@ -160,7 +160,7 @@ async fn an_emptied_store_is_led_again_under_a_new_lease() {
 #[tokio::test]
 async fn a_lease_of_an_emptied_store_is_lost_and_not_asked_for_again() {
     let mut etcd = Etcd::start().await;
-    let us = lock(&etcd.url(), 1, Duration::from_secs(60));
+    let us = lock(&etcd.url(), 1, LONG_TTL);
     let mut lease = win(&*us, "nobody else campaigns").await;
     let before = keys(&etcd).await.remove(0);
     etcd.stop(0).await;
@@ -177,7 +177,7 @@ async fn a_lease_of_an_emptied_store_is_lost_and_not_asked_for_again() {
 #[tokio::test]
 async fn the_granted_ttl_counts() {
     let etcd = Etcd::start_with(1, &["--heartbeat-interval=500", "--election-timeout=5000"]).await;
-    let us = lock(&etcd.url(), 1, Duration::from_secs(1));
+    let us = lock(&etcd.url(), 1, Duration::from_secs(3));
     let lease = campaign(&*us, PROMPT, "nobody else campaigns").await;
     let told = etcd.etcdctl(&["lease", "timetolive", &format!("{:x}", keys(&etcd).await[0].lease)]).await;
     assert_eq!(lease.ttl(), Duration::from_secs(8), "{told}");
@@ -188,7 +188,7 @@ async fn the_granted_ttl_counts() {
 #[tokio::test]
 async fn renewing_and_waiting_write_nothing() {
     let etcd = Etcd::start().await;
-    let (first, second) = (lock(&etcd.url(), 1, TTL), lock(&etcd.url(), 2, TTL));
+    let (first, second) = (lock(&etcd.url(), 1, LONG_TTL), lock(&etcd.url(), 2, LONG_TTL));
     let mut lease = win(&*first, "nobody else campaigns").await;
     lose(&*second, "the first holds it").await;
     let revision = async || {

@@ -7,11 +7,12 @@ use bellwether::store::{Renewal, StoreError};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::etcd_rig::{KEY, Running, SLACK, lock_with, node};
+use crate::etcd_rig::{KEY, LONG_TTL, Running, SLACK, lock_with, node};
 use crate::etcd_server::{Etcd, QUICK};
 use crate::suite::steps::{PROMPT, hear, leader, renew, win};
 
-const TTL: Duration = Duration::from_secs(2);
+/// For whole candidates, which renew: long enough that no stall of this machine costs a lease.
+const TTL: Duration = Duration::from_secs(6);
 
 struct Guarded {
     etcd: Etcd,
@@ -68,7 +69,7 @@ async fn a_token_that_expired_while_waiting_does_not_cost_the_lock() {
     first.leads(PROMPT, "nobody else campaigns").await;
     let second = guarded.running(2);
     second.follows(PROMPT, "the first leads").await;
-    let observer = lock_with(&guarded.etcd.url(), &guarded.options, &node(3), TTL).expect("open a lock");
+    let observer = lock_with(&guarded.etcd.url(), &guarded.options, &node(3), LONG_TTL).expect("open a lock");
     let seen = leader(&*observer).await;
     // Three lives of a token, in which the observer makes no call that could renew its own.
     let quiet = timeout(Duration::from_secs(6), observer.changed(seen.as_ref())).await;
@@ -90,7 +91,7 @@ async fn a_refusal_says_what_to_grant_and_never_the_password() {
         (Vec::new(), "username=NAME and password-file=FILE".to_owned()),
     ];
     for (options, advice) in cases {
-        let refused = lock_with(&guarded.etcd.url(), &options, &node(1), TTL).expect("open a lock");
+        let refused = lock_with(&guarded.etcd.url(), &options, &node(1), LONG_TTL).expect("open a lock");
         for error in [refused.acquire().await.map(drop).unwrap_err(), refused.leader().await.map(drop).unwrap_err()] {
             assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
             assert!(error.to_string().contains(&advice), "{error}");
@@ -104,7 +105,7 @@ async fn a_refusal_says_what_to_grant_and_never_the_password() {
 async fn a_refusal_that_was_seen_to_heals_by_itself() {
     let guarded = Guarded::start("elsewhere/").await;
     let waiting = guarded.running(1);
-    let lock = lock_with(&guarded.etcd.url(), &guarded.options, &node(2), TTL).expect("open a lock");
+    let lock = lock_with(&guarded.etcd.url(), &guarded.options, &node(2), LONG_TTL).expect("open a lock");
     assert!(matches!(lock.leader().await, Err(StoreError::Denied { .. })));
     guarded.grant(&format!("{KEY}/")).await;
     waiting.leads(PROMPT, "it may now").await;
@@ -119,7 +120,7 @@ async fn a_change_of_rights_costs_no_call() {
     openssl(keys.path(), &["rsa", "-in", "signing.pem", "-pubout", "-out", "checking.pem"]).await;
     let tokens = format!("--auth-token=jwt,pub-key={},priv-key={},sign-method=RS256,ttl=10m", key("checking.pem"), key("signing.pem"));
     let guarded = Guarded::start_with(&format!("{KEY}/"), &[&tokens]).await;
-    let us = lock_with(&guarded.etcd.url(), &guarded.options, &node(1), TTL).expect("open a lock");
+    let us = lock_with(&guarded.etcd.url(), &guarded.options, &node(1), LONG_TTL).expect("open a lock");
     let mut lease = win(&*us, "nobody else campaigns").await;
     for prefix in ["one/", "two/", "three/"] {
         guarded.grant(prefix).await;
@@ -166,7 +167,7 @@ async fn etcd_is_reached_over_tls_with_a_certificate_of_ours() {
 
     let trust = format!("cacert={}", file("ca.pem"));
     let shown = [trust.clone(), format!("cert={}", file("client.pem")), format!("key={}", file("client.key"))];
-    let us = lock_with(&etcd.url(), &shown, &node(1), TTL).expect("open a lock");
+    let us = lock_with(&etcd.url(), &shown, &node(1), LONG_TTL).expect("open a lock");
     let mut lease = win(&*us, "nobody else campaigns").await;
     assert_eq!(renew(&mut *lease).await, Renewal::Held);
 

@@ -96,7 +96,7 @@ impl Harness for File {
     }
 
     fn slack(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(20)
     }
 
     async fn delete_record(&self) {

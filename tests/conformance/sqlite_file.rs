@@ -191,7 +191,7 @@ async fn at_no_time_do_two_hold_the_same_epoch() {
 #[tokio::test]
 async fn a_database_locked_for_a_while_costs_nothing_and_for_longer_a_ttl_at_most() {
     let file = File::new();
-    let timing = Timing::new(Duration::from_secs(3)).unwrap();
+    let timing = Timing::new(Duration::from_secs(6)).unwrap();
     let mut election = Election::start(&file, timing);
     let first = election.primary().await;
     let mut intruder = file.connect().await;
@@ -357,9 +357,19 @@ async fn a_file_that_is_no_database_is_denied_and_left_alone() {
 
 #[tokio::test]
 async fn a_table_of_other_columns_is_denied_and_left_alone() {
-    let file = File::new();
-    file.execute("CREATE TABLE leader_leases (component text, owner text)").await;
-    denied(file.open(&node(1), TTL).acquire().await, &["election.db", "component, owner", "another file"]);
+    for (table, columns) in [
+        ("CREATE TABLE leader_leases (component text, owner text)", "component, owner"),
+        ("CREATE TABLE leader_leases (name text, owner text)", "name, owner"),
+    ] {
+        let file = File::new();
+        file.execute(table).await;
+        denied(file.open(&node(1), TTL).acquire().await, &["election.db", columns, "another file"]);
+        let indices: i64 = sqlx::query_scalar("SELECT count(*) FROM pragma_index_list('leader_leases')")
+            .fetch_one(&mut file.connect().await)
+            .await
+            .unwrap();
+        assert_eq!(indices, 0, "{table}");
+    }
 }
 
 #[tokio::test]

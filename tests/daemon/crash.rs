@@ -13,13 +13,13 @@ use crate::support::ledger::REQUEST_ID;
 use crate::support::load::{Load, Outcome, Running};
 use crate::support::store::Kind;
 
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(4);
 /// How long a takeover may take after the lock has run out, on a busy machine.
-const TAKEOVER: Duration = Duration::from_secs(5);
+const TAKEOVER: Duration = Duration::from_secs(20);
 /// How long the app works on a request, in milliseconds: some are always running.
 const WORK: u64 = 10;
-/// Long enough to be in the middle of it when the primary dies.
-const LONG_WORK: u64 = 400;
+/// Long enough to be in the middle of it when the primary dies, however long it takes to send them all.
+const LONG_WORK: u64 = 5_000;
 
 #[tokio::test]
 async fn a_killed_primary_costs_a_short_wait_on_etcd() {
@@ -55,10 +55,10 @@ async fn a_frozen_primary_is_replaced_and_serves_no_more_on_sqlite() {
 async fn killed(kind: Kind) {
     let mut cluster = Cluster::start(kind, TTL).await;
     let one = cluster.watch();
-    let primary = cluster.settled(3, TTL).await;
-    let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
     load.answers(150).await;
+    let primary = cluster.settled(3, TAKEOVER).await;
+    let epoch = cluster.epoch_at(primary).await;
     let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
     cluster.nodes[primary].kill().await;
@@ -87,10 +87,10 @@ async fn killed(kind: Kind) {
 async fn frozen(kind: Kind) {
     let cluster = Cluster::start(kind, TTL).await;
     let one = cluster.watch();
-    let primary = cluster.settled(3, TTL).await;
-    let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
     load.answers(150).await;
+    let primary = cluster.settled(3, TAKEOVER).await;
+    let epoch = cluster.epoch_at(primary).await;
     let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
     let waiting = warm(cluster.nodes[primary].address()).await;

@@ -21,7 +21,7 @@ use crate::support::{port, wait_for, within};
 /// How long one example may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The tests of this file that run shell examples, by the names that the documents use.
-const RUN: [&str; 6] = ["make", "etcd-node", "etcd-client", "etcdctl", "sqlite", "resign"];
+const RUN: [&str; 7] = ["make", "before", "etcd-node", "etcd-client", "etcdctl", "sqlite", "resign"];
 
 #[derive(Debug)]
 struct Example {
@@ -163,6 +163,17 @@ async fn the_set_up_with_three_hosts_and_etcd_works_as_written() {
     drop(nodes);
 }
 
+/// What to ask before anything is started.
+#[tokio::test]
+async fn asking_the_store_and_the_plan_works_as_written() {
+    let etcd = Etcd::start().await;
+    let here = [("10.0.0.1:2379", etcd.address().to_string())];
+    for (command, words) in translated(&example("sh run=before").text, &here).lines().zip(["kept    expiry", "crash         typically"]) {
+        let text = succeeds(command).await;
+        assert!(text.contains(words), "{command}: {text}");
+    }
+}
+
 /// The configuration file, started by the line of the systemd unit.
 #[tokio::test]
 async fn the_configuration_file_and_the_unit_that_names_it_start_a_node() {
@@ -199,7 +210,7 @@ async fn resigning_and_looking_into_the_sqlite_file_work_as_written() {
     let inside = |name: &str| folder.path().join(name).display().to_string();
     let here = [("/run/bellwether", folder.path().display().to_string()), ("/var/lib/bellwether", folder.path().display().to_string())];
     let store = format!("sqlite://{}", inside("lock.db"));
-    let manage = Manage::new("a", folder.path()).replicated(&store, Duration::from_secs(1));
+    let manage = Manage::new("a", folder.path()).replicated(&store, Duration::from_secs(60));
     let admin = format!("unix://{}", inside("admin.sock"));
     let daemon = manage.administered_at(&admin).start().await;
     let epoch = daemon.becomes("primary", LIMIT).await.epoch;

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::support::daemon::Manage;
 use crate::support::pair::Pair;
 use crate::support::raw::{Origin, Raw};
-use crate::support::within;
+use crate::support::{port, quickest, within};
 
-/// No stall may be longer than the second after which a client sends its body unasked.
-const NO_STALL: Duration = Duration::from_secs(2);
+/// Who waits for somebody who waits for them waits for ever; anybody else is done by then, on a busy machine too.
+const NO_STALL: Duration = Duration::from_secs(20);
 const LENGTH: usize = 300_000;
 
 /// The app that says 100 gets the body, and its answer comes back.
@@ -41,16 +39,19 @@ async fn a_refusal_comes_before_the_body() {
     let pair = Pair::start(origin.address()).await;
     for way in pair.ways() {
         for status in ["417 Expectation Failed", "401 Unauthorized"] {
-            let mut client = Raw::connect(way).await;
-            let asked = Instant::now();
-            client.send(upload()).await;
-            let mut app = origin.accept().await;
-            app.head().await;
-            app.send(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")).await;
-            let (head, body) = client.answer().await;
-            assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
-            assert_eq!(body, "no");
-            assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
+            let took = quickest(async || {
+                let mut client = Raw::connect(way).await;
+                client.send(upload()).await;
+                let mut app = origin.accept().await;
+                app.head().await;
+                app.send(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")).await;
+                let (head, body) = client.answer().await;
+                assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+                assert_eq!(body, "no");
+            });
+            let took = took.await;
+            // A node that first waits out the second after which a body is sent unasked would show.
+            assert!(took < Duration::from_millis(500), "{took:?}");
         }
     }
 }
@@ -65,7 +66,7 @@ async fn an_app_that_ignores_the_expectation_gets_the_body() {
         client.send(upload()).await;
         let mut app = origin.accept().await;
         app.head().await;
-        let interim = within("the way to go on", NO_STALL * 2, client.head()).await;
+        let interim = within("the way to go on", NO_STALL, client.head()).await;
         assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
         client.send(vec![b'x'; LENGTH]).await;
         assert_eq!(app.take(LENGTH).await.len(), LENGTH);
@@ -96,7 +97,7 @@ async fn a_client_that_sends_its_body_unasked_is_served() {
 #[tokio::test]
 async fn a_held_request_is_not_told_to_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let nowhere = Origin::bind().await.address();
+    let nowhere = port::free();
     let manage = Manage::new("a", folder.path()).replicated(&format!("etcd://{nowhere}"), Duration::from_secs(3));
     let node = manage.with(["--hold-timeout", "1500ms"]).start().await;
     let mut client = Raw::connect(node.address()).await;

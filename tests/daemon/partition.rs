@@ -6,13 +6,15 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 use crate::support::cluster::Cluster;
+use crate::support::daemon::Daemon;
 use crate::support::http::get;
-use crate::support::load::Load;
+use crate::support::load::{End, Load};
 use crate::support::store::Kind;
+use crate::support::wait_for;
 use crate::support::wire::Mode;
 
-const TTL: Duration = Duration::from_secs(3);
-const LIMIT: Duration = Duration::from_secs(10);
+const TTL: Duration = Duration::from_secs(4);
+const LIMIT: Duration = Duration::from_secs(20);
 const WORK: u64 = 10;
 const HOLD: &[&str] = &["--hold-timeout", "30s"];
 
@@ -41,15 +43,15 @@ async fn a_primary_with_a_crawling_store_steps_down_in_time() {
 async fn cut_off(kind: Kind, mode: Mode) {
     let (cluster, wires) = Cluster::start_wired(kind, TTL, HOLD).await;
     let one = cluster.watch();
-    let primary = cluster.settled(3, LIMIT).await;
-    let epoch = cluster.epoch_at(primary).await;
     let load = Load::gentle(cluster.addresses(), WORK);
     load.answers(60).await;
+    let primary = cluster.settled(3, LIMIT).await;
+    let epoch = cluster.epoch_at(primary).await;
 
     wires[primary].set(mode);
-    let cut = Instant::now();
-    cluster.nodes[primary].becomes("electing", TTL).await;
-    assert!(cut.elapsed() < TTL, "it stepped down {:?} after its last renewal at the latest", cut.elapsed());
+    // A TTL later its last renewal is longer ago than that. Whoever asks then finds no primary, however late he asks.
+    sleep(TTL).await;
+    assert_eq!(cluster.nodes[primary].info().await.role, "electing");
     let next = cluster.led_after(epoch, TTL * 2 + LIMIT).await;
     assert_ne!(next, primary);
     load.answers(40).await;
@@ -70,7 +72,7 @@ async fn cut_off(kind: Kind, mode: Mode) {
 /// B119: a fault shorter than the lease moves nothing, and quick errors use it up no faster than slow ones.
 #[tokio::test]
 async fn a_fault_shorter_than_the_lease_moves_nothing() {
-    const LONG_TTL: Duration = Duration::from_secs(9);
+    const LONG_TTL: Duration = Duration::from_secs(12);
     let (mut cluster, wires) = Cluster::start_wired(Kind::Etcd, LONG_TTL, &[]).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
@@ -81,54 +83,50 @@ async fn a_fault_shorter_than_the_lease_moves_nothing() {
             None => cluster.store.fail().await,
         }
         // Shorter than what is left of any lease that is renewed every third of its TTL, with room for a server's start.
-        sleep(LONG_TTL / 4).await;
+        sleep(LONG_TTL / 6).await;
         match fault {
             Some(_) => wires.iter().for_each(|wire| wire.set(Mode::Pass)),
             None => cluster.store.recover().await,
         }
-        // Two renewals later the lease is whole again.
-        sleep(LONG_TTL * 2 / 3).await;
+        renews(&cluster.nodes[primary], LONG_TTL).await;
         assert_eq!((cluster.settled(3, LIMIT).await, cluster.epoch_at(primary).await), (primary, epoch), "after {fault:?}");
     }
     for outcome in &load.stop().await {
-        outcome.assert_answered();
-        assert!(outcome.latency < Duration::from_secs(1), "nobody waits: {outcome:?}");
+        assert!(matches!(outcome.end, End::Answered { held: false, .. }), "nobody waits: {outcome:?}");
     }
 }
 
 /// B21: a store whose answers take their time, differently each time, costs no tenure.
 #[tokio::test]
 async fn a_slow_store_costs_no_tenure() {
-    slow(Kind::Etcd, TTL).await;
+    slow(Kind::Etcd, Duration::from_secs(6), 300).await;
 }
 
-/// Up to 900 ms there and back.
 #[tokio::test]
 async fn a_slow_postgres_costs_no_tenure() {
-    slow(Kind::Postgres, TTL * 3).await;
+    slow(Kind::Postgres, Duration::from_secs(9), 450).await;
 }
 
-/// Up to 900 ms there and back.
 #[tokio::test]
 async fn a_slow_mysql_costs_no_tenure() {
-    slow(Kind::Mysql, TTL * 3).await;
+    slow(Kind::Mysql, Duration::from_secs(9), 450).await;
 }
 
-async fn slow(kind: Kind, ttl: Duration) {
+/// Each way takes up to `slowest` milliseconds.
+async fn slow(kind: Kind, ttl: Duration, slowest: u64) {
     let (cluster, wires) = Cluster::start_wired(kind, ttl, &[]).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
-    // There and back stays below the sixth of the TTL that one call may take.
-    let slowest = (ttl / 15).min(Duration::from_millis(450)).as_millis() as u64;
     let started = Instant::now();
-    while started.elapsed() < TTL * 3 {
+    while started.elapsed() < ttl * 2 {
         for wire in &wires {
+            // There and back stays below the sixth of the TTL that one call may take; the rest of it is this machine's.
             wire.set(Mode::Delay(Duration::from_millis(fastrand::u64(0..slowest))));
         }
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!((cluster.settled(3, ttl + LIMIT).await, cluster.epoch_at(primary).await), (primary, epoch));
+    assert_eq!((cluster.settled(3, LIMIT).await, cluster.epoch_at(primary).await), (primary, epoch));
     for outcome in &load.stop().await {
         outcome.assert_answered();
     }
@@ -137,27 +135,34 @@ async fn slow(kind: Kind, ttl: Duration) {
 /// B10: the lock is given back also when the primary is asked to go in the middle of a renewal.
 #[tokio::test]
 async fn a_lock_is_released_in_the_middle_of_a_renewal() {
-    const LONG_TTL: Duration = Duration::from_secs(6);
-    const DELAY: Duration = Duration::from_millis(300);
+    const LONG_TTL: Duration = Duration::from_secs(20);
+    const DELAY: Duration = Duration::from_millis(500);
     let (mut cluster, wires) = Cluster::start_wired(Kind::Etcd, LONG_TTL, &[]).await;
-    let mut handovers = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let primary = cluster.settled(3, LIMIT).await;
         let epoch = cluster.epoch_at(primary).await;
         wires[primary].set(Mode::Delay(DELAY));
-        // A renewal comes every third of the TTL; one of these moments lies within it.
-        sleep(Duration::from_millis(fastrand::u64(0..LONG_TTL.as_millis() as u64 / 3))).await;
-        let asked = Instant::now();
+        renews(&cluster.nodes[primary], LONG_TTL).await;
+        // The next renewal goes out a third of the TTL after this one did, and is under way for two delays.
+        sleep(LONG_TTL / 3 - DELAY).await;
         cluster.nodes[primary].signal(Signal::TERM);
-        cluster.led_after(epoch, LIMIT).await;
-        handovers.push(asked.elapsed());
+        // Left to itself, the lease would last for two thirds of its time and more.
+        cluster.led_after(epoch, LONG_TTL / 2).await;
         assert!(cluster.nodes[primary].ended(LIMIT).await.success());
         wires[primary].set(Mode::Pass);
         cluster.restart(primary);
     }
-    // Two of three: a busy machine may delay one. Nobody waited for the lease to run out.
-    handovers.sort();
-    assert!(handovers[1] < Duration::from_secs(1) + DELAY * 4, "released after {handovers:?}");
+}
+
+/// Waits until a primary has renewed its lease twice: it is whole again, and the first of the two may have been under way.
+async fn renews(node: &Daemon, ttl: Duration) {
+    let renewals = async || node.metrics().await.value("store_calls_total{op=\"renew\",result=\"ok\"}");
+    let before = renewals().await;
+    wait_for("another two renewals", ttl + LIMIT, async || match renewals().await {
+        now if now >= before + 2.0 => Ok(()),
+        now => Err(now),
+    })
+    .await;
 }
 
 /// A replica that is cut off from the store still serves its local routes and gives no request to a leader of the past.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::app::App;
 use crate::support::cluster::Cluster;
 use crate::support::daemon::Manage;
-use crate::support::http::{Client, Method, get, post, request, with};
+use crate::support::http::{Broken, Client, Method, get, post, request, with};
 use crate::support::ledger::Ledger;
 use crate::support::quickest;
 use crate::support::raw::Origin;
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 const TTL: Duration = Duration::from_secs(2);
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// S01, B73: a node whose store does not answer yet serves its local routes, and nothing else until it is elected.
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn a_node_holds_requests_until_its_store_answers() {
     held.spawn(async move { (get(address, "/who").await, post(address, "/count", "one").await) });
     for (path, status) in [("/_ping", 200), ("/info", 200), ("/_bellwether/live", 200), ("/_bellwether/primary", 503)] {
         let took = quickest(async || assert_eq!(get(address, path).await.status, status, "{path}")).await;
-        assert!(took < Duration::from_millis(50), "{path} took {took:?}");
+        assert!(took < TTL / 2, "{path} took {took:?}");
     }
     assert_eq!(node.info().await.role, "electing");
     assert!(ledger.arrivals().is_empty(), "nothing is served before the election: {:?}", ledger.arrivals());
@@ -60,7 +60,8 @@ async fn a_fresh_node_leads_at_once() {
             node.kill().await;
         });
         let took = took.await;
-        assert!(took < Duration::from_millis(500), "{kind:?}: first answer after {took:?}");
+        // The shortest of its timers is a sixth of the TTL.
+        assert!(took < LONG_TTL / 6, "{kind:?}: first answer after {took:?}");
     }
 }
 
@@ -80,11 +81,12 @@ async fn requests_queued_before_the_first_election_are_all_served() {
         let client = Client::new(address);
         loop {
             let request = with(request(Method::POST, "/count", "one"), "request-id", &number.to_string());
-            // Refused until the node listens; a refused connection has sent nothing.
-            if let Ok(answer) = client.send(request).await {
-                return answer;
+            match client.send(request).await {
+                Ok(answer) => return answer,
+                // Until the node listens; a refused connection has sent nothing.
+                Err(Broken::Refused) => sleep(Duration::from_millis(2)).await,
+                Err(broken) => panic!("{broken:?}"),
             }
-            tokio::task::yield_now().await;
         }
     });
     for answer in join_all(requests).await {
@@ -198,7 +200,7 @@ async fn a_replica_ends_in_time_whatever_its_store_does() {
     let primary = cluster.settled(1, TTL * 2 + LIMIT).await;
     let Store::Etcd(etcd) = &cluster.store else { unreachable!("this test runs on etcd") };
     let own = cluster.nodes[primary].address().to_string();
-    crate::support::wait_for("the other candidates' keys to be gone", TTL * 2, async || {
+    crate::support::wait_for("the other candidates' keys to be gone", TTL + LIMIT, async || {
         let candidates = etcd.values("bellwether/default/leader/").await;
         if candidates == [own.as_str()] { Ok(()) } else { Err(candidates) }
     })

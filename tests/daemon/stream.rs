@@ -15,31 +15,31 @@ use crate::support::pair::Pair;
 use crate::support::raw::{Origin, Raw, header};
 use crate::support::within;
 
-/// What is sent is there within this, on a busy machine; a buffer that waits for more would show.
+/// What is sent is there within this; a buffer that waits for a while would show.
 const AT_ONCE: Duration = Duration::from_millis(100);
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// B71: server-sent events come through a replica one by one, and the head before the first of them.
 #[tokio::test]
 async fn events_come_one_by_one() {
-    const GAP: Duration = Duration::from_millis(200);
-    let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
     for way in pair.ways() {
-        let client = Client::new(way);
-        let response = client.start(request(Method::GET, "/sse?n=7&gap=200", "")).await.unwrap();
-        assert_eq!(response.headers()["content-type"], "text/event-stream");
-        let (mut body, mut last, mut gaps) = (response.into_body(), Instant::now(), Vec::new());
+        let mut client = Raw::connect(way).await;
+        client.send("GET /events HTTP/1.1\r\nHost: service\r\nAccept: text/event-stream\r\n\r\n").await;
+        let mut app = origin.accept().await;
+        app.head().await;
+        app.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+        let head = client.head().await;
+        assert_eq!(header(&head, "content-type"), Some("text/event-stream"), "{head}");
         for number in 0..7 {
-            let frame = within("the next event", LIMIT, body.frame()).await.unwrap().unwrap();
-            assert_eq!(frame.into_data().unwrap(), format!("data: {number}\n\n"));
-            gaps.push(last.elapsed());
-            last = Instant::now();
+            let event = format!("data: {number}\n\n");
+            app.send(format!("{:x}\r\n{event}\r\n", event.len())).await;
+            // The next one is not sent before this has come through.
+            client.until(&event).await;
         }
-        // A busy machine delays some; a clump would leave most of them without a gap.
-        gaps.sort();
-        assert!(gaps[3] > GAP / 2 && gaps[3] < GAP + AT_ONCE, "{gaps:?}");
-        assert!(within("the end", LIMIT, body.frame()).await.is_none());
+        app.send("0\r\n\r\n").await;
+        client.until("0\r\n\r\n").await;
     }
 }
 
@@ -54,15 +54,17 @@ async fn a_head_and_single_bytes_are_passed_on_at_once() {
         let mut app = origin.accept().await;
         app.head().await;
         let mut took = Vec::new();
-        for piece in ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", "1\r\ny\r\n", "0\r\n\r\n"] {
+        let bytes = ["1\r\nx\r\n"; 12];
+        for piece in ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"].into_iter().chain(bytes).chain(["0\r\n\r\n"]) {
             let sent = Instant::now();
             app.send(piece).await;
             // Nothing more is sent before this has come through.
             client.until(if piece.len() > 10 { "\r\n\r\n" } else { piece }).await;
             took.push(sent.elapsed());
         }
+        // A busy machine makes some slow; a buffer that waits for more, or for a while, makes all of them slow.
         took.sort();
-        assert!(took[1] < AT_ONCE, "{took:?}");
+        assert!(took[2] < AT_ONCE, "{took:?}");
     }
 }
 
@@ -159,13 +161,10 @@ async fn answers_without_a_body_keep_their_framing() {
     ];
     for way in pair.ways() {
         let mut client = Raw::connect(way).await;
-        let mut app = None;
         for (method, status, headers, length) in cases {
             client.send(format!("{method} / HTTP/1.1\r\nHost: service\r\n\r\n")).await;
-            let app = match &mut app {
-                Some(app) => app,
-                None => app.insert(origin.accept().await),
-            };
+            // Each worker has connections of its own to the app, so that the next request may come over another one.
+            let mut app = origin.accept().await;
             assert!(app.head().await.starts_with(method));
             app.send(format!("HTTP/1.1 {status}\r\n{headers}\r\n")).await;
             let head = client.head().await;
@@ -173,7 +172,7 @@ async fn answers_without_a_body_keep_their_framing() {
             assert_eq!(header(&head, "content-length"), length, "{method} {status}: {head}");
         }
         client.send("GET / HTTP/1.1\r\nHost: service\r\n\r\n").await;
-        let app = app.as_mut().unwrap();
+        let mut app = origin.accept().await;
         app.head().await;
         app.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlast").await;
         assert_eq!(client.answer().await.1, "last");

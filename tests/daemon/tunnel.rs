@@ -12,7 +12,7 @@ use crate::support::raw::{Origin, Raw, header};
 use crate::support::store::Kind;
 use crate::support::wait_for;
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(20);
 const MEGABYTE: usize = 1_000_000;
 
 /// B86, B132: the client ends its direction first, right after its request's head; all that the app sends still arrives.

@@ -119,9 +119,9 @@ async fn answer(state: &Arc<State>, request: Request<Incoming>) -> Response<Body
         app: state.name.clone(),
         refused: false,
     };
-    if !state.ledger.enter(arrival) {
+    let Some(_work) = state.ledger.enter(arrival) else {
         return status(StatusCode::CONFLICT, "this epoch is over");
-    }
+    };
     route(state, head, body).await
 }
 
@@ -135,7 +135,6 @@ async fn route(state: &Arc<State>, head: request::Parts, body: Incoming) -> Resp
         }
         "/status" => status(StatusCode::from_u16(query(&head, "code") as u16).expect("a status"), "as asked"),
         "/redirect" => redirect(),
-        "/sse" => streamed("text/event-stream", events(state, query(&head, "n"), query(&head, "gap"))),
         "/big" => streamed("application/octet-stream", zeros(state, query(&head, "mb"))),
         "/trail" => streamed("text/plain", trailed(state)),
         "/duplex" => streamed("text/plain", duplex(state, body)),
@@ -209,17 +208,6 @@ fn hijack(state: &Arc<State>, mut head: request::Parts, body: Incoming) -> Respo
 }
 
 type Frames = mpsc::Sender<Frame<Bytes>>;
-
-fn events(state: &State, count: u64, gap: u64) -> mpsc::Receiver<Frame<Bytes>> {
-    feed(state, async move |frames: Frames| {
-        for number in 0..count {
-            tokio::time::sleep(Duration::from_millis(gap)).await;
-            if frames.send(Frame::data(format!("data: {number}\n\n").into())).await.is_err() {
-                return;
-            }
-        }
-    })
-}
 
 fn zeros(state: &State, megabytes: u64) -> mpsc::Receiver<Frame<Bytes>> {
     feed(state, async move |frames: Frames| {

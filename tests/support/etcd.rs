@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use super::{port, wait_for};
 
 /// How long the server may take to start on a busy machine.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(40);
 
 /// A server with its data in a folder of its own. Dropping it kills the process.
 #[derive(Debug)]

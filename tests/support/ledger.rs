@@ -2,7 +2,7 @@
 //!
 //! The ledger refuses what comes under an epoch that is over, as an app with a fence does, and remembers that it came.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::Method;
@@ -29,6 +29,23 @@ pub(crate) struct Ledger(Arc<Mutex<Book>>);
 struct Book {
     arrivals: Vec<Arrival>,
     highest_epoch: u64,
+    /// How many requests of each epoch are being worked on.
+    running: BTreeMap<u64, usize>,
+    /// Arrivals that found work of an earlier epoch still going on.
+    overlaps: usize,
+}
+
+/// A request that an app is working on, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Work {
+    ledger: Ledger,
+    epoch: u64,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        *self.ledger.lock().running.get_mut(&self.epoch).expect("it was entered") -= 1;
+    }
 }
 
 impl Ledger {
@@ -72,15 +89,27 @@ impl Ledger {
         }
     }
 
-    /// Enters an arrival; false when its epoch is over.
-    pub(crate) fn enter(&self, mut arrival: Arrival) -> bool {
+    /// # Panics
+    /// When anything arrived while work of an earlier epoch was still going on.
+    pub(crate) fn assert_never_overlapped(&self) {
+        assert_eq!(self.lock().overlaps, 0, "arrivals that found work of an earlier epoch still going on");
+    }
+
+    /// Enters an arrival, and the work on it; `None` when its epoch is over.
+    pub(crate) fn enter(&self, mut arrival: Arrival) -> Option<Work> {
         let mut book = self.lock();
+        let epoch = arrival.epoch;
         // One without an epoch came from a test itself, not through a primary.
-        arrival.refused = (1..book.highest_epoch).contains(&arrival.epoch);
-        book.highest_epoch = book.highest_epoch.max(arrival.epoch);
+        arrival.refused = (1..book.highest_epoch).contains(&epoch);
+        book.highest_epoch = book.highest_epoch.max(epoch);
         let admitted = !arrival.refused;
         book.arrivals.push(arrival);
-        admitted
+        if !admitted {
+            return None;
+        }
+        book.overlaps += usize::from(book.running.range(1..epoch.max(1)).any(|(_, running)| *running > 0));
+        *book.running.entry(epoch).or_default() += 1;
+        Some(Work { ledger: self.clone(), epoch })
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {

@@ -9,7 +9,7 @@ use super::daemon::{Daemon, Manage};
 
 /// Nobody changes its role in a test of this kind.
 const TTL: Duration = Duration::from_secs(30);
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// Two nodes over one SQLite file.
 #[derive(Debug)]

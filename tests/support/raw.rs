@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::within;
 
 /// How long the other side may take for whatever a test awaits of it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One connection, with what has been read of it and not been asked for yet.
 #[derive(Debug)]

@@ -117,6 +117,19 @@ impl Store {
         }
     }
 
+    /// How many elections a database's table knows of.
+    ///
+    /// # Panics
+    /// When the store is no database server.
+    pub(crate) async fn rows(&self) -> usize {
+        const ROWS: &str = "SELECT component FROM leader_leases";
+        match self {
+            Self::Mysql(server) => server.query(ROWS).await.len(),
+            Self::Postgres(server) => server.query(ROWS).await.len(),
+            Self::Etcd(_) | Self::Sqlite(_) => panic!("only database servers are asked"),
+        }
+    }
+
     /// Makes the leader's record look as if it had been written that much earlier.
     pub(crate) async fn age(&self, by: Duration) {
         let Self::Sqlite(sqlite) = self else { panic!("only a row in SQLite can be rewritten") };

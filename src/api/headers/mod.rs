@@ -73,7 +73,7 @@ impl FromStr for Hop {
 }
 
 /// Who is at the other end of a client's connection, as the app is told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Peer {
     /// The address for `X-Forwarded-For`; a unix socket has none.
     address: Option<HeaderValue>,

@@ -37,6 +37,8 @@ const DIALS: usize = 32;
 const LONGEST_QUEUE: Duration = Duration::from_secs(30);
 /// How long a connection may have been idle to be trusted with a request that must not be repeated.
 const FRESH: Duration = Duration::from_millis(500);
+/// How long it is remembered that an upstream closes connections sooner than that; it then gets a new one for each such request.
+const HASTE: Duration = Duration::from_secs(600);
 
 /// Connections to one upstream, for as long as one role lasts.
 pub(super) struct Pool {
@@ -48,6 +50,8 @@ pub(super) struct Pool {
     connections: RefCell<JoinSet<()>>,
     dials: Semaphore,
     retired: Cell<bool>,
+    /// Until when the upstream counts as one that closes connections which were used a moment ago.
+    hasty_until: Cell<Option<Instant>>,
     cut: CancellationToken,
 }
 
@@ -136,6 +140,7 @@ impl Pool {
             connections: RefCell::default(),
             dials: Semaphore::new(DIALS),
             retired: Cell::new(false),
+            hasty_until: Cell::default(),
             cut: CancellationToken::new(),
         })
     }
@@ -176,13 +181,30 @@ impl Pool {
                         let closed = io::Error::new(io::ErrorKind::ConnectionReset, error.into_error());
                         return Sent::Unsent(unsent, Unsent::Dial(closed));
                     }
-                    None => return Sent::Lost { error: error.into_error(), reused: lease.reused },
+                    None => {
+                        if lease.reused {
+                            self.learn_haste();
+                        }
+                        return Sent::Lost { error: error.into_error(), reused: lease.reused };
+                    }
                 },
             }
         }
     }
 
+    /// Notes that a connection ended which had been used a moment ago: the next may as well end under a request.
+    fn learn_haste(&self) {
+        self.hasty_until.set(Some(Instant::now() + HASTE));
+    }
+
+    fn is_hasty(&self) -> bool {
+        self.hasty_until.get().is_some_and(|until| Instant::now() < until)
+    }
+
     fn take_idle(self: &Rc<Self>, repeatable: bool) -> Option<Lease> {
+        if !repeatable && self.is_hasty() {
+            return None;
+        }
         let mut all = self.idle.borrow_mut();
         while let Some(Idle { connection, since }) = all.pop() {
             let age = since.elapsed();
@@ -191,10 +213,13 @@ impl Pool {
                 all.clear();
                 return None;
             }
-            if !connection.sender.is_ready() {
+            if !connection.sender.is_ready() || (!repeatable && connection.wire.is_stale()) {
+                if age <= FRESH {
+                    self.learn_haste();
+                }
                 continue;
             }
-            if !repeatable && (age > FRESH || connection.wire.is_stale()) {
+            if !repeatable && (age > FRESH || self.is_hasty()) {
                 continue;
             }
             return Some(Lease { connection, pool: Rc::clone(self), reused: true });

@@ -62,7 +62,7 @@ async fn the_youngest_connection_is_used_first() {
             let wire = Rc::clone(&younger.connection.wire);
             older.give_back();
             younger.give_back();
-            let Sent::Answered(_, again) = send(&pool, ONCE).await else { panic!("no answer") };
+            let Sent::Answered(_, again) = send(&pool, SAFE).await else { panic!("no answer") };
             assert!(Rc::ptr_eq(&again.connection.wire, &wire) && again.reused);
             assert_eq!(app.seen.connections(), 2);
         })
@@ -78,6 +78,8 @@ async fn an_aged_connection_is_not_trusted_with_what_must_not_be_repeated() {
             pool.idle.borrow_mut()[0].since -= FRESH * 2;
             exchange(&pool, ONCE).await;
             assert_eq!(app.seen.connections(), 2);
+            // However long ago that was by now on this machine.
+            pool.idle.borrow_mut()[0].since = Instant::now() + FRESH;
             exchange(&pool, ONCE).await;
             assert_eq!(app.seen.connections(), 2, "used a moment ago");
         })
@@ -207,6 +209,43 @@ async fn nothing_is_written_under_a_tenure_that_is_over() {
             publisher.publish(Role::Primary { epoch: Epoch(2), deadline });
             assert!(matches!(send(&pool, ONCE).await, Sent::Lost { .. }));
             assert_eq!(app.seen.requests().len(), 2, "the third was not written");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_closes_what_it_just_used_gets_a_new_connection_for_what_must_not_be_repeated() {
+    LocalSet::new()
+        .run_until(async {
+            // It closes after each third answer, and does not say so.
+            let hasty = |mut raw: Raw, _| async move {
+                for _ in 0..3 {
+                    if raw.request().await.is_none() {
+                        return;
+                    }
+                    raw.say(ok("hello")).await;
+                }
+            };
+            let (app, pool) = upstream(hasty, |_| {}).await;
+            for round in 0..3 {
+                exchange(&pool, SAFE).await;
+                until("it is closed, or open for more", || app.seen.ended() == usize::from(round == 2)).await;
+            }
+            let mut lost = 0;
+            for _ in 0..100 {
+                match send(&pool, ONCE).await {
+                    Sent::Answered(answer, lease) => {
+                        answer.into_body().collect().await.unwrap();
+                        lease.give_back();
+                    }
+                    Sent::Lost { reused, .. } => {
+                        assert!(reused);
+                        lost += 1;
+                    }
+                    Sent::Unsent(..) => panic!("it can be reached"),
+                }
+            }
+            assert!(lost <= 1, "{lost} of 100 were lost");
         })
         .await;
 }

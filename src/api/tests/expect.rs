@@ -49,13 +49,21 @@ async fn a_refusal_comes_before_the_body_and_ends_both_connections() {
 async fn an_app_that_ignores_the_question_gets_the_body_after_a_second() {
     let app = TestApp::answering(|request| ok(request.text())).await;
     let (_primary, replica) = chain(&app);
-    let mut client = replica.client().await;
-    client.say(ASK).await;
-    let asked = tokio::time::Instant::now();
-    assert_eq!(client.head().await.unwrap().status(), 100);
-    assert!(asked.elapsed() < Duration::from_millis(1_900), "{:?}", asked.elapsed());
-    client.say("hello").await;
-    assert_eq!(client.answer().await.text(), "hello");
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let mut client = replica.client().await;
+        client.say(ASK).await;
+        let asked = tokio::time::Instant::now();
+        assert_eq!(client.head().await.unwrap().status(), 100);
+        quickest = quickest.min(asked.elapsed());
+        client.say("hello").await;
+        assert_eq!(client.answer().await.text(), "hello");
+        if quickest < Duration::from_millis(1_900) {
+            return;
+        }
+    }
+    // A busy machine makes some slow; hops that wait one after the other make all slow.
+    panic!("{quickest:?} at the quickest");
 }
 
 #[tokio::test]

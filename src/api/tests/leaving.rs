@@ -140,3 +140,30 @@ async fn an_app_that_breaks_off_an_upload_leaves_no_connection_behind() {
         node.until("every connection is closed", |totals| totals.connections == 0 && totals.running == 0).await;
     }
 }
+
+#[tokio::test]
+async fn a_malformed_body_is_refused_and_nothing_of_it_passes_for_the_next_request() {
+    // B93: its beginning has been passed on, so that the app may have acted on it.
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        let request = raw.head().await.unwrap();
+        seen.requests.lock().unwrap().push(request);
+        raw.rest().await;
+    })
+    .await;
+    let (primary, replica) = chain(&app);
+    let mut sent = 0;
+    for node in [&primary, &replica] {
+        for chunk in ["xyz\r\n", "3\r\nabcd\r\n", "-1\r\n\r\n"] {
+            let mut client = node.client().await;
+            client.say("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n").await;
+            sent += 1;
+            until("the app has its head", || app.seen.requests().len() == sent).await;
+            client.say(format!("{chunk}GET /second HTTP/1.1\r\nHost: test\r\n\r\n")).await;
+            let answer = client.answer().await;
+            assert_eq!((answer.status(), answer.json()["reason"].as_str()), (400, Some("bad-request")), "{chunk:?}");
+            assert_eq!(answer.json()["verdict"], "maybe-executed");
+            assert!(client.is_closed().await);
+        }
+    }
+    assert!(app.seen.requests().iter().all(|request| request.target() == "/"), "no second request was seen");
+}

@@ -9,4 +9,5 @@ mod leaders;
 mod leaving;
 mod passing;
 pub(super) mod rig;
+mod sharing;
 mod switching;

@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{Method, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -23,8 +23,10 @@ use crate::node::{BootId, Node};
 use crate::replication::{Role, RolePublisher, RoleWatch};
 use crate::store::{Epoch, Leader};
 
-/// Longer than anything in these tests takes, shorter than anybody's patience.
-pub(in crate::api) const SOON: Duration = Duration::from_secs(10);
+/// Longer than anything in these tests takes on a slow and busy machine, shorter than anybody's patience.
+pub(in crate::api) const SOON: Duration = Duration::from_secs(20);
+/// Longer than [`SOON`]: where a test does not say otherwise, no request is given up while the test still waits for it.
+pub(in crate::api) const HOLD: Duration = Duration::from_secs(60);
 
 /// A node on loopback.
 pub(in crate::api) struct TestNode {
@@ -48,13 +50,14 @@ impl TestNode {
         let mut config = Config {
             listen: vec![Listen::Tcp("127.0.0.1:0".parse().unwrap())],
             upstream: upstream.into_iter().collect(),
-            hold_timeout: Duration::from_secs(5),
+            hold_timeout: HOLD,
             hold_requests: 100,
             hold_bytes: 1024 * 1024,
             ttl: Duration::from_secs(2),
             workers: NonZeroUsize::MIN,
             trusted_proxies: Vec::new(),
-            limits: Limits::default(),
+            // Reaching a node of the same test may take as long as the machine likes.
+            limits: Limits { connect_timeout: SOON, ..Limits::default() },
         };
         change(&mut config);
         let bound = bind(&config).unwrap();
@@ -386,7 +389,14 @@ impl TestApp {
         place: &str,
         script: impl Fn(Raw, Arc<Seen>) -> F + Send + 'static,
     ) -> Self {
-        let listener = TcpListener::bind(place).await.unwrap();
+        Self::on(TcpListener::bind(place).await.unwrap(), script)
+    }
+
+    /// The same, behind a listener that the test has made.
+    pub(in crate::api) fn on<F: Future<Output = ()> + Send + 'static>(
+        listener: TcpListener,
+        script: impl Fn(Raw, Arc<Seen>) -> F + Send + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
         let seen_there = Arc::clone(&seen);
@@ -439,6 +449,32 @@ impl TestApp {
 
 pub(in crate::api) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// An address at which nobody listens, and that nobody else is given meanwhile.
+pub(in crate::api) struct Vacant(TcpSocket);
+
+impl Vacant {
+    pub(in crate::api) fn take() -> Self {
+        Self::at("127.0.0.1:0".parse().unwrap())
+    }
+
+    pub(in crate::api) fn at(address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        // Whoever sets this too may bind the address as well; those who let the system choose are never led to it.
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(address).unwrap();
+        Self(socket)
+    }
+
+    pub(in crate::api) fn address(&self) -> SocketAddr {
+        self.0.local_addr().unwrap()
+    }
+
+    /// Listens there after all.
+    pub(in crate::api) fn listen(self) -> TcpListener {
+        self.0.listen(1024).unwrap()
+    }
 }
 
 /// Sends `bytes` in the background, as far as they are taken, and keeps the sending side open.

@@ -45,6 +45,8 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// Which connection it is; a stream is used on the one it was opened on.
     pub(super) serial: u64,
+    /// Which member is at its other end.
+    pub(super) member: usize,
 }
 
 impl Endpoints {
@@ -100,6 +102,11 @@ impl Endpoints {
         }
     }
 
+    /// What the candidate is told of a failure of a stream to `member`.
+    pub(super) fn error(&self, operation: &'static str, member: usize, failure: Failure) -> StoreError {
+        failure.into_store_error(operation, &self.members[member], self.place.as_str())
+    }
+
     /// Reports that a stream of connection `serial` broke.
     pub(super) fn suspect(&self, serial: u64) {
         let mut present = self.present();
@@ -119,7 +126,7 @@ impl Endpoints {
 
     async fn connect(&self, turn: &mut Turn<'_>) -> Result<Connection, Failure> {
         if let Some(client) = turn.client.clone() {
-            return Ok(Connection { client, serial: turn.serial });
+            return Ok(Connection { client, serial: turn.serial, member: turn.member });
         }
         let client = Client::connect([turn.endpoint()], Some(self.options.clone())).await?;
         // Where there is a user, the member has just let us in.
@@ -128,7 +135,7 @@ impl Endpoints {
         if present.serial == turn.serial {
             present.client = Some(client.clone());
         }
-        Ok(Connection { client, serial: turn.serial })
+        Ok(Connection { client, serial: turn.serial, member: turn.member })
     }
 
     fn turn(&self) -> Turn<'_> {

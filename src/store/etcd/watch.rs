@@ -23,6 +23,7 @@ const LINGER_POLL: Duration = Duration::from_millis(25);
 struct Watch {
     stream: WatchStream,
     serial: u64,
+    member: usize,
 }
 
 impl Shared {
@@ -39,8 +40,11 @@ impl Shared {
         let keys = self.keys_to_watch(&line, own);
         let (keys, from) = (&keys, line.revision + 1);
         let watch = self.endpoints.call(OPERATION, |connection| async move { Watch::open(&connection, keys, from).await }).await?;
-        let serial = watch.serial;
-        watch.wait().await.inspect_err(|_| self.endpoints.suspect(serial))
+        let (serial, member) = (watch.serial, watch.member);
+        watch.wait().await.map_err(|failure| {
+            self.endpoints.suspect(serial);
+            self.endpoints.error(OPERATION, member, failure)
+        })
     }
 
     /// The leader's key, whose end everybody has to hear of; and the key of the one before us, which is all that moves us
@@ -68,26 +72,24 @@ impl Shared {
 
 impl Watch {
     async fn open(connection: &Connection, keys: &[(String, WatchOptions)], from: i64) -> Result<Self, Failure> {
-        let (serial, mut watches) = (connection.serial, connection.client.watch_client());
+        let mut watches = connection.client.watch_client();
         let options = |options: &WatchOptions| Some(options.clone().with_start_revision(from));
         let ((key, first), others) = keys.split_first().ok_or(Failure::Undecided("there is nothing to watch"))?;
         let mut stream = watches.watch(key.as_str(), options(first)).await?;
         for (key, other) in others {
             stream.watch(key.as_str(), options(other)).await?;
         }
-        Ok(Self { stream, serial })
+        Ok(Self { stream, serial: connection.serial, member: connection.member })
     }
 
     /// Returns at the first event, or when etcd no longer has the revision to watch from.
-    async fn wait(mut self) -> Result<(), StoreError> {
+    async fn wait(mut self) -> Result<(), Failure> {
         loop {
-            let answer = match self.stream.message().await {
-                Ok(Some(answer)) => answer,
-                Ok(None) => return Err(watch_canceled(OPERATION, "")),
-                Err(error) => return Err(StoreError::unavailable(OPERATION, error)),
+            let Some(answer) = self.stream.message().await? else {
+                return Err(Failure::Store(watch_canceled(OPERATION, "")));
             };
             if answer.canceled() && answer.compact_revision() == 0 {
-                return Err(watch_canceled(OPERATION, answer.cancel_reason()));
+                return Err(Failure::Store(watch_canceled(OPERATION, answer.cancel_reason())));
             }
             if answer.canceled() || !answer.events().is_empty() {
                 return Ok(());

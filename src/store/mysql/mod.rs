@@ -99,6 +99,10 @@ impl Table for Mysql {
     async fn release(&self, operation: &'static str, version: Option<i64>) -> Result<(), StoreError> {
         self.change(operation, self.statements.release(version)).await.map(drop)
     }
+
+    async fn erase(&self) -> Result<(), StoreError> {
+        self.change("erase", self.statements.erase()).await.map(drop)
+    }
 }
 
 impl fmt::Debug for Mysql {

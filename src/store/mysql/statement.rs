@@ -92,6 +92,11 @@ impl Statements {
             WHERE {ours} AND holder_id = {holder} {version}"
         )
     }
+
+    pub(super) fn erase(&self) -> String {
+        let Self { holder, ours, .. } = self;
+        format!("DELETE FROM leader_leases WHERE {ours} AND (holder_id = {holder} OR expires_at < {NOW})")
+    }
 }
 
 /// Reads the row and the clock; nothing where the server takes no writes.

@@ -22,7 +22,7 @@ use super::contract::{Lock, StoreError};
 use super::server::{self, Access, Line};
 use super::sql::{self, Look, Row, Seat, Table};
 use super::url::Database;
-use super::{LockConfig, OpenError, StoreOptions};
+use super::{LockConfig, OpenError, StoreOptions, Takeover};
 
 use session::Session;
 use statement::Statements;
@@ -101,9 +101,13 @@ impl Table for Postgres {
         self.change(operation, self.statements.release(version)).await.map(drop)
     }
 
+    async fn erase(&self) -> Result<(), StoreError> {
+        self.change("erase", self.statements.erase()).await.map(drop)
+    }
+
     /// Much less often than where nothing is announced.
-    fn look_every(&self) -> Duration {
-        sql::look_every(self.seat.ttl()) * 5
+    fn next_look(&self) -> Duration {
+        Takeover::next_look(self.seat.ttl()) * 5
     }
 
     async fn hint(&self, pause: Duration) -> bool {

@@ -89,6 +89,14 @@ impl Statements {
             WHERE component = {component} AND holder_id = {holder} {version}; {announcement}"
         )
     }
+
+    pub(super) fn erase(&self) -> String {
+        let Self { component, holder, settings, announcement, .. } = self;
+        format!(
+            "{settings}; DELETE FROM leader_leases
+            WHERE component = {component} AND (holder_id = {holder} OR expires_at < clock_timestamp()); {announcement}"
+        )
+    }
 }
 
 fn settings(statement_timeout: Duration) -> String {

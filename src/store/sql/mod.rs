@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::Takeover;
 use super::contract::{Attempt, Epoch, Leader, Lease, Lock, Renewal, StoreError};
 
 pub(super) use failure::Failure;
@@ -57,9 +58,12 @@ pub(super) trait Table: Send + Sync + fmt::Debug + 'static {
     /// Ends the tenure of `version`, or whichever is this process's. The row stays, for it keeps the numbering.
     async fn release(&self, operation: &'static str, version: Option<i64>) -> Result<(), StoreError>;
 
-    /// From one look at the row to the next, while nobody announces a change.
-    fn look_every(&self) -> Duration {
-        look_every(self.seat().ttl())
+    /// Deletes the row of an election that is over, or this process's.
+    async fn erase(&self) -> Result<(), StoreError>;
+
+    /// The pause before the next look at the row, while nobody announces a change.
+    fn next_look(&self) -> Duration {
+        Takeover::next_look(self.seat().ttl())
     }
 
     /// Waits for `pause`, or until the database announces a change, and says whether it did.
@@ -70,11 +74,6 @@ pub(super) trait Table: Send + Sync + fmt::Debug + 'static {
 
     /// A change was found that nobody had announced.
     async fn unannounced(&self) {}
-}
-
-/// Often enough that a release or takeover is noticed within a small part of the TTL.
-pub(super) fn look_every(ttl: Duration) -> Duration {
-    (ttl / 20).clamp(Duration::from_millis(25), Duration::from_millis(100))
 }
 
 /// The lock that `table` keeps.
@@ -151,6 +150,10 @@ impl<T: Table> Lock for RowLock<T> {
         self.0.table.release("withdraw", None).await
     }
 
+    async fn erase(&self) -> Result<(), StoreError> {
+        self.0.table.erase().await
+    }
+
     async fn leader(&self) -> Result<Option<Leader>, StoreError> {
         let found = self.0.table.look("leader").await?;
         Ok(self.0.holder(found.row.as_ref())?.map(|(leader, _)| leader))
@@ -170,7 +173,7 @@ impl<T: Table> Lock for RowLock<T> {
                 }
                 return Ok(());
             }
-            let pause = table.look_every().mul_f64(0.75 + fastrand::f64() / 2.0);
+            let pause = table.next_look();
             // Just past the expiry, if that comes first.
             let left = holder.map(|(_, left)| left + Duration::from_millis(1));
             announced = table.hint(pause.min(left.unwrap_or(pause))).await;

@@ -105,6 +105,7 @@ async fn open(path: PathBuf, busy_timeout: Duration, operation: &'static str) ->
         let found = format!("{} has a table leader_leases of other columns ({columns}): name another file", path.display());
         return Err(StoreError::denied(operation, found));
     }
+    table::create_index(&mut connection).await.map_err(judge)?;
     match file_at(&path).await {
         Some(file) => Ok(Opened { connection, file }),
         None => Err(StoreError::unavailable(operation, moved(&path))),

@@ -109,6 +109,14 @@ impl Table for File {
             Err(error) => Err(session.fail(error)),
         }
     }
+
+    async fn erase(&self) -> Result<(), StoreError> {
+        let mut session = self.database.session("erase").await?;
+        match self.statements().erase(session.connection()).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(session.fail(error)),
+        }
+    }
 }
 
 impl fmt::Debug for File {

@@ -32,7 +32,7 @@ pub(super) async fn prefer_wal(connection: &mut SqliteConnection) -> Result<(), 
     }
 }
 
-/// Makes the table where it is missing, as gorm would.
+/// Makes the table where it is missing, as gorm would. Whether it is ours is still to be checked.
 pub(super) async fn create(connection: &mut SqliteConnection) -> Result<(), Error> {
     const TABLE: &str = "CREATE TABLE IF NOT EXISTS leader_leases (
         id integer PRIMARY KEY AUTOINCREMENT,
@@ -42,8 +42,13 @@ pub(super) async fn create(connection: &mut SqliteConnection) -> Result<(), Erro
         expires_at datetime NOT NULL,
         version bigint NOT NULL DEFAULT 0
     )";
+    query(TABLE).execute(connection).await?;
+    Ok(())
+}
+
+/// Makes the table's index where it is missing, as gorm would.
+pub(super) async fn create_index(connection: &mut SqliteConnection) -> Result<(), Error> {
     const INDEX: &str = "CREATE UNIQUE INDEX IF NOT EXISTS idx_leader_leases_component ON leader_leases (component)";
-    query(TABLE).execute(&mut *connection).await?;
     query(INDEX).execute(connection).await?;
     Ok(())
 }
@@ -136,6 +141,13 @@ impl<'a> Statements<'a> {
             "), '-1 seconds') || '+00:00' WHERE component = ?1 AND holder_id = ?2 AND version = coalesce(?3, version)"
         );
         query(RELEASE).bind(self.seat.component()).bind(self.seat.holder()).bind(version).execute(connection).await?;
+        Ok(())
+    }
+
+    pub(super) async fn erase(&self, connection: &mut SqliteConnection) -> Result<(), Error> {
+        const ERASE: &str = "DELETE FROM leader_leases WHERE component = ?1
+            AND (holder_id = ?2 OR unixepoch(expires_at, 'subsec') < unixepoch('now', 'subsec'))";
+        query(ERASE).bind(self.seat.component()).bind(self.seat.holder()).execute(connection).await?;
         Ok(())
     }
 }

@@ -38,6 +38,8 @@ macro_rules! conformance {
             withdrawing_without_anything_is_harmless
             a_deleted_record_is_a_lost_lease
             a_foreign_record_is_never_overwritten
+            an_erased_election_leaves_nothing_behind
+            erasing_leaves_the_tenure_of_another_alone
             a_waiter_with_stale_knowledge_returns_at_once
             a_waiter_hears_of_a_first_leader
             a_waiter_hears_of_a_release

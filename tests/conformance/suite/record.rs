@@ -2,7 +2,7 @@
 
 use bellwether::store::{Renewal, StoreError};
 
-use super::steps::{PROMPT, campaign, client, leader, lose, release, renew, win, withdraw};
+use super::steps::{PROMPT, campaign, client, erase, leader, lose, release, renew, win, withdraw};
 use crate::harness::Harness;
 
 pub(crate) async fn a_deleted_record_is_a_lost_lease<S: Harness>(store: &S) {
@@ -42,6 +42,29 @@ pub(crate) async fn a_foreign_record_is_never_overwritten<S: Harness>(store: &S)
     }
     store.delete_record().await;
     win(&*lock, "the foreign record is gone").await;
+}
+
+/// Whoever tries a store out, as `bellwether store check` does, leaves it as it was.
+pub(crate) async fn an_erased_election_leaves_nothing_behind<S: Harness>(store: &S) {
+    let ((_, first), (_, second)) = (client(store, 1), client(store, 2));
+    let before = store.dump().await;
+    let mut lease = win(&*first, "nobody else campaigns").await;
+    lose(&*second, "the first holds it").await;
+    release(&mut *lease).await;
+    withdraw(&*first).await;
+    withdraw(&*second).await;
+    erase(&*second).await;
+    assert_eq!(store.dump().await, before);
+    erase(&*first).await;
+    win(&*first, "an election may begin anew").await;
+}
+
+pub(crate) async fn erasing_leaves_the_tenure_of_another_alone<S: Harness>(store: &S) {
+    let ((_, first), (_, second)) = (client(store, 1), client(store, 2));
+    let mut lease = win(&*first, "nobody else campaigns").await;
+    erase(&*second).await;
+    assert_eq!(renew(&mut *lease).await, Renewal::Held);
+    lose(&*second, "the first still holds it").await;
 }
 
 pub(crate) async fn a_store_that_comes_back_is_found_again<S: Harness>(store: &S) {

@@ -11,7 +11,7 @@ use tokio::time::{self, Instant};
 use crate::harness::Harness;
 
 /// How long anything that needs no TTL to run out may take on a busy machine.
-pub(crate) const PROMPT: Duration = Duration::from_secs(20);
+pub(crate) const PROMPT: Duration = Duration::from_secs(30);
 
 /// A client for a node of its own, whose leases outlive any test, however slow the machine.
 pub(crate) fn client<S: Harness>(store: &S, port: u16) -> (Node, Arc<dyn Lock>) {
@@ -54,6 +54,10 @@ pub(crate) async fn acquire(lock: &dyn Lock) -> Attempt {
 
 pub(crate) async fn withdraw(lock: &dyn Lock) {
     decided("withdraw", || lock.withdraw()).await;
+}
+
+pub(crate) async fn erase(lock: &dyn Lock) {
+    decided("erase", || lock.erase()).await;
 }
 
 pub(crate) async fn leader(lock: &dyn Lock) -> Option<Leader> {

@@ -1,0 +1,156 @@
+//! One connection of a client, as the requests on it and its end see it.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+
+use crate::api::headers::{self, Peer};
+use crate::api::io::Wire;
+use crate::api::mux::Seat;
+use crate::api::upgrade::Tunnel;
+use crate::api::worker::{Core, SWEEP_EVERY};
+
+/// After how many sweeps without a new request a connection counts as one that is not in use: two seconds at least.
+const UNUSED_SWEEPS: u32 = 5;
+
+/// One client connection, for the requests that come over it.
+pub(super) struct Session {
+    pub(super) core: Rc<Core>,
+    pub(super) wire: Rc<Wire>,
+    pub(super) peer: Peer,
+    next: RefCell<Option<Next>>,
+    asked_upgrade: Cell<bool>,
+    unread: Cell<bool>,
+    /// The worker's sweep during which the newest request came.
+    used: Cell<u32>,
+    from_node: Cell<bool>,
+    /// Whether a request is being answered.
+    busy: Cell<bool>,
+    /// The last sweep that found the connection at work; while it waits for a head, it stays.
+    worked: Cell<u32>,
+}
+
+/// What a connection becomes once a 101 is out.
+pub(super) enum Next {
+    /// Whatever client and app have agreed on.
+    Tunnel(Tunnel),
+    /// A connection for many requests of another node at once.
+    Mux(Seat),
+}
+
+impl Session {
+    pub(super) fn new(core: &Rc<Core>, wire: &Rc<Wire>, peer: Peer) -> Rc<Self> {
+        Rc::new(Self {
+            core: Rc::clone(core),
+            wire: Rc::clone(wire),
+            peer,
+            next: RefCell::default(),
+            asked_upgrade: Cell::default(),
+            unread: Cell::default(),
+            used: Cell::new(core.sweep()),
+            from_node: Cell::default(),
+            busy: Cell::default(),
+            worked: Cell::new(core.sweep()),
+        })
+    }
+
+    /// Says what takes the connection over once the 101 is out.
+    pub(super) fn becomes(&self, next: Next) {
+        *self.next.borrow_mut() = Some(next);
+    }
+
+    /// What takes the connection over, if anything does.
+    pub(super) fn next(&self) -> Option<Next> {
+        self.next.take()
+    }
+
+    /// Says whether the latest request was answered before its body had been read.
+    pub(super) fn leaves_unread(&self, unread: bool) {
+        self.unread.set(unread);
+    }
+
+    /// Whether the latest request was answered before its body had been read.
+    pub(super) fn left_unread(&self) -> bool {
+        self.unread.get()
+    }
+
+    /// Notes what must be known before the library looks at the socket again: a client that asks for an upgrade may
+    /// have closed its sending side already.
+    pub(super) fn note(&self, request: &Request<Incoming>) {
+        let upgrade = headers::wants_upgrade(request.version(), request.headers());
+        if upgrade {
+            self.wire.hide_end();
+        }
+        self.asked_upgrade.set(upgrade);
+        self.unread.set(false);
+        self.used.set(self.core.sweep());
+    }
+
+    /// Whether the latest request asked for an upgrade.
+    pub(super) fn asked_upgrade(&self) -> bool {
+        self.asked_upgrade.get()
+    }
+
+    /// Notes that another node is at the other end.
+    pub(super) fn comes_from_node(&self) {
+        self.from_node.set(true);
+    }
+
+    /// Notes whether the connection is at work, or waits for a head.
+    pub(super) fn look(&self) {
+        if self.busy.get() || self.wire.has_unsent() {
+            self.worked.set(self.core.sweep());
+        }
+    }
+
+    /// For how long, at least, no request has been there nor anything to be sent.
+    pub(super) fn waited(&self) -> Duration {
+        SWEEP_EVERY * self.core.sweep().wrapping_sub(self.worked.get()).saturating_sub(1)
+    }
+
+    /// Whether the connection has to end as soon as nothing runs on it.
+    ///
+    /// A request that meets a closing connection may have been executed, as far as its sender can know. So while the node
+    /// is closing, a connection in use is told so with its next answer, and only one that is not in use ends without:
+    /// it will hardly be used at this very moment. Another node, which may send on any of its connections, is given the
+    /// time to learn of the next leader and to close them by itself.
+    pub(super) fn is_to_end(&self) -> bool {
+        let Some(closing_since) = self.core.closing_since() else { return false };
+        let unused_since = if self.from_node.get() { closing_since.max(self.used.get()) } else { self.used.get() };
+        self.core.sweep().wrapping_sub(unused_since) >= UNUSED_SWEEPS && !self.wire.has_input()
+    }
+}
+
+/// A request that is being answered, for as long as that takes.
+pub(super) struct Busy(Rc<Session>);
+
+impl Busy {
+    pub(super) fn new(session: &Rc<Session>) -> Self {
+        session.busy.set(true);
+        Self(Rc::clone(session))
+    }
+
+    /// The connection, which stays when the request is over.
+    pub(super) fn connection(&self) -> Rc<Session> {
+        Rc::clone(&self.0)
+    }
+}
+
+impl Deref for Busy {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.look();
+        self.0.busy.set(false);
+    }
+}
