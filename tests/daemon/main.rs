@@ -7,6 +7,7 @@
 mod support;
 
 mod crash;
+mod databases;
 mod demo;
 mod docs;
 mod expect;

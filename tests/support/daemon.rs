@@ -36,6 +36,8 @@ pub(crate) struct Manage {
     admin: SocketAddr,
     arguments: Vec<String>,
     log: PathBuf,
+    /// How far its wall clock is off, as `faketime` takes it.
+    clock: Option<String>,
 }
 
 impl Manage {
@@ -43,7 +45,7 @@ impl Manage {
     pub(crate) fn new(name: &str, folder: &Path) -> Self {
         let (address, admin) = (port::free(), port::free());
         let arguments = ["manage", "--host", &address.to_string(), "--admin", &admin.to_string()].map(str::to_owned).into();
-        Self { name: name.to_owned(), address, admin, arguments, log: folder.join(format!("{name}.log")) }
+        Self { name: name.to_owned(), address, admin, arguments, log: folder.join(format!("{name}.log")), clock: None }
     }
 
     /// Takes part in the election in `store` under its own address.
@@ -70,6 +72,11 @@ impl Manage {
         self
     }
 
+    /// Lives by a wall clock that is off by `offset`, like `+1h`. Its monotonic clock is right.
+    pub(crate) fn at_clock(self, offset: &str) -> Self {
+        Self { clock: Some(offset.to_owned()), ..self }
+    }
+
     /// Takes more arguments.
     pub(crate) fn with<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         self.arguments.extend(arguments.into_iter().map(str::to_owned));
@@ -91,6 +98,9 @@ impl Manage {
     pub(crate) fn spawn(&self) -> Daemon {
         let log = File::options().create(true).append(true).open(&self.log).expect("open a node's log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+        if let Some(clock) = &self.clock {
+            command.env("LD_PRELOAD", faketime()).env("FAKETIME", clock).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BELLWETHER_")) {
             command.env_remove(name);
@@ -98,6 +108,14 @@ impl Manage {
         let child = command.spawn().expect("start a node");
         Daemon { child, manage: self.clone(), control: Client::new(self.address) }
     }
+}
+
+/// The library that changes a process's clock. The program that comes with it stays as a parent, and would be killed in the
+/// node's place.
+fn faketime() -> String {
+    let shown = std::process::Command::new("faketime").args(["-m", "-f", "+0s", "printenv", "LD_PRELOAD"]).output();
+    let shown = shown.unwrap_or_else(|error| panic!("run faketime, of the Debian package of this name: {error}"));
+    String::from_utf8(shown.stdout).expect("a path").trim().to_owned()
 }
 
 /// A running node. Dropping it kills the process; when that happens in a failed test, its log is printed.
