@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether::store::{Attempt, Leader, Lease, Renewal, StoreError};
+use bellwether::store::{Attempt, Leader, Lease, Lock, Renewal, StoreError};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::etcd_rig::Running;
@@ -166,11 +166,13 @@ async fn a_server_that_takes_no_writes_is_refused_by_name<S: Server>() {
     server.open(1, TTL).leader().await.expect("the table is made");
     server.administer(S::READ_ONLY).await;
     let lock = server.open(1, TTL);
+    refuses(&*lock).await;
     for _ in 0..2 {
         denied(lock.acquire().await, &["database `election` at 127.0.0.1:", "primary"]);
         denied(lock.leader().await, &["database `election` at 127.0.0.1:", "primary"]);
     }
     server.administer(S::WRITABLE).await;
+    serves(&*lock).await;
     win(&*lock, "it takes writes again").await;
 }
 
@@ -180,11 +182,35 @@ async fn a_server_that_takes_no_writes_any_more_keeps_no_tenure<S: Server>() {
     let lock = server.open(1, TTL * 20);
     let mut lease = win(&*lock, "nobody else campaigns").await;
     server.administer(S::READ_ONLY).await;
-    let renewed = lease.renew().await;
-    assert!(!matches!(renewed, Ok(Renewal::Held)), "{renewed:?}");
-    denied(lock.leader().await, &["primary"]);
+    // A connection that lives on is told a moment later.
+    let told = Instant::now();
+    while matches!(lease.renew().await, Ok(Renewal::Held)) {
+        assert!(told.elapsed() < PROMPT, "a server that takes no writes renews");
+        sleep(Duration::from_millis(10)).await;
+    }
+    refuses(&*lock).await;
     server.administer(S::WRITABLE).await;
+    serves(&*lock).await;
     assert_eq!(renew(&mut *lease).await, Renewal::Held, "nobody has led since");
+}
+
+/// Waits until the server has heard that it shall take no writes.
+async fn refuses(lock: &dyn Lock) {
+    let told = Instant::now();
+    while lock.leader().await.is_ok() {
+        assert!(told.elapsed() < PROMPT, "a server that takes no writes is asked who leads");
+        sleep(Duration::from_millis(10)).await;
+    }
+    denied(lock.leader().await, &["primary"]);
+}
+
+/// Waits until the server has heard that it may take writes.
+async fn serves(lock: &dyn Lock) {
+    let told = Instant::now();
+    while let Err(error) = lock.leader().await {
+        assert!(told.elapsed() < PROMPT, "it takes writes again: {error}");
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Every call ends by itself or with its caller, and none waits for what an earlier one lost.

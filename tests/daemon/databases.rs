@@ -63,6 +63,10 @@ async fn wrong_clocks(kind: Kind) {
     let mut nodes = nodes.map(|manage| manage.spawn());
     let one = One::watch(nodes.each_ref().map(Daemon::address));
     let mut epoch = 0;
+    leads_after(&nodes, epoch).await;
+    // The date and the hour of each node's first line.
+    let hours = nodes.each_ref().map(|node| node.log().chars().take(13).collect::<String>());
+    assert!(hours[1] < hours[2] && hours[2] < hours[0], "the clocks are as far off as they should be: {hours:?}");
     for _ in 0..6 {
         let primary = leads_after(&nodes, epoch).await;
         epoch = nodes[primary].info().await.epoch;

@@ -43,30 +43,28 @@ struct Mysql {
 impl Mysql {
     /// Sends one statement and says whether it found a row to change.
     async fn change(&self, operation: &'static str, statement: String) -> Result<bool, StoreError> {
-        let turn = self.line.turn(|| self.session.open()).await?;
         let session = self.session.clone();
-        turn.ask(|mut connection| async move {
+        let ask = |mut connection| async move {
             let found = match statement::change(&mut connection, statement).await {
                 // Somebody was faster to make the row.
                 Err(error) if failure::is_duplicate(&error) => Ok(0),
                 other => other,
             };
             session.answered(operation, connection, found.map(|rows| rows > 0))
-        })
-        .await
+        };
+        self.line.ask(|| self.session.open(), ask).await
     }
 
     async fn look_once(&self, operation: &'static str) -> Result<Look, StoreError> {
-        let turn = self.line.turn(|| self.session.open()).await?;
         let (session, look) = (self.session.clone(), self.statements.look());
-        let found = turn.ask(|mut connection| async move {
+        let ask = |mut connection| async move {
             match statement::look(&mut connection, look).await {
                 Ok(None) => (None, Err(session.only_reads(operation))),
                 Ok(Some(found)) => (Some(connection), Ok(found)),
                 Err(error) => session.answered(operation, connection, Err(error)),
             }
-        });
-        found.await
+        };
+        self.line.ask(|| self.session.open(), ask).await
     }
 }
 

@@ -126,12 +126,13 @@ pub(super) async fn change(connection: &mut MySqlConnection, statement: String) 
 }
 
 /// What a connection must have, for no statement can carry it: how long a statement may take, and that each one is a
-/// transaction of its own. MySQL counts the wait for a lock in whole seconds; MariaDB also bounds the whole statement.
+/// transaction of its own. Waits for a lock, on a row or on the table, are counted in whole seconds; MariaDB also bounds the
+/// whole statement.
 pub(super) async fn set_up(connection: &mut MySqlConnection, statement_timeout: Duration) -> Result<(), Error> {
+    let (seconds, exactly) = (statement_timeout.as_secs().max(1), statement_timeout.as_secs_f64());
     let settings = format!(
-        "SET SESSION autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = {} /*M! , max_statement_time = {} */",
-        statement_timeout.as_secs().max(1),
-        statement_timeout.as_secs_f64(),
+        "SET SESSION autocommit = 1, time_zone = '+00:00', lock_wait_timeout = {seconds}, innodb_lock_wait_timeout = {seconds}
+            /*M! , max_statement_time = {exactly} */"
     );
     raw_sql(AssertSqlSafe(settings)).execute(connection).await?;
     Ok(())

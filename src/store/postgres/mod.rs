@@ -8,6 +8,7 @@
 //! address next may be the primary.
 
 mod failure;
+mod listening;
 mod session;
 mod statement;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnection, PgListener};
+use sqlx::postgres::PgConnection;
 
 use super::contract::{Lock, StoreError};
 use super::server::{self, Access, Line};
@@ -24,6 +25,7 @@ use super::sql::{self, Look, Row, Seat, Table};
 use super::url::Database;
 use super::{LockConfig, OpenError, StoreOptions, Takeover};
 
+use listening::Listening;
 use session::Session;
 use statement::Statements;
 
@@ -32,8 +34,8 @@ pub(super) fn open(database: &Database, options: &StoreOptions, config: &LockCon
     let (seat, access) = (Seat::new(config)?, Access::new(database, options)?);
     let session = Session::new(access, &config.node.address, config.call_timeout);
     let statements = Statements::new(&seat, session.statement_timeout());
-    let patience = server::patience(config.call_timeout);
-    Ok(sql::lock(Postgres { seat, statements, session, line: Line::new(patience), listening: Line::new(patience) }))
+    let line = Line::new(server::patience(config.call_timeout));
+    Ok(sql::lock(Postgres { seat, statements, session, line, listening: Listening::default() }))
 }
 
 /// The election's row in one database.
@@ -42,32 +44,30 @@ struct Postgres {
     statements: Statements,
     session: Session,
     line: Line<PgConnection>,
-    listening: Line<PgListener>,
+    listening: Listening,
 }
 
 impl Postgres {
     /// Sends one statement and says whether it changed a row.
     async fn change(&self, operation: &'static str, statement: String) -> Result<bool, StoreError> {
-        let turn = self.line.turn(|| self.session.open()).await?;
         let session = self.session.clone();
-        turn.ask(|mut connection| async move {
+        let ask = |mut connection| async move {
             let changed = statement::change(&mut connection, statement).await;
             session.answered(operation, connection, changed.map(|rows| rows > 0))
-        })
-        .await
+        };
+        self.line.ask(|| self.session.open(), ask).await
     }
 
     async fn look_once(&self, operation: &'static str) -> Result<Look, StoreError> {
-        let turn = self.line.turn(|| self.session.open()).await?;
         let (session, look) = (self.session.clone(), self.statements.look());
-        let found = turn.ask(|mut connection| async move {
+        let ask = |mut connection| async move {
             match statement::look(&mut connection, look).await {
                 Ok(None) => (None, Err(session.only_reads(operation))),
                 Ok(Some(found)) => (Some(connection), Ok(found)),
                 Err(error) => session.answered(operation, connection, Err(error)),
             }
-        });
-        found.await
+        };
+        self.line.ask(|| self.session.open(), ask).await
     }
 }
 
@@ -111,22 +111,10 @@ impl Table for Postgres {
     }
 
     async fn hint(&self, pause: Duration) -> bool {
-        let announced = async {
-            match self.listening.turn(|| self.session.listen()).await {
-                // What changed before we listened was announced to nobody.
-                Ok(turn) if turn.is_new => {}
-                Ok(mut turn) => {
-                    if !session::hears_of(turn.connection(), self.seat.component()).await {
-                        turn.close();
-                    }
-                }
-                Err(_) => std::future::pending().await,
-            }
-        };
-        tokio::time::timeout(pause, announced).await.is_ok()
+        let notice = self.listening.notice(&self.session, self.seat.component());
+        tokio::time::timeout(pause, notice).await.is_ok()
     }
 
-    /// The connection that listens may have been dead for long: nothing is ever sent on it.
     async fn unannounced(&self) {
         self.listening.close().await;
     }

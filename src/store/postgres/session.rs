@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Error};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::failure;
 use super::statement::{self, CHANNEL, Found};
@@ -47,14 +48,18 @@ impl Session {
         })
     }
 
-    /// Opens a connection that listens. Where that cannot be had it never returns, so that whoever waits tries again only
-    /// when the line's patience is over, and not with every look at the row.
-    pub(super) fn listen(&self) -> BoxFuture<'static, Result<PgListener, StoreError>> {
+    /// Opens a connection that listens; nothing where that cannot be had for now, which takes half a TTL to find out, so that
+    /// it is not tried with every look at the row.
+    pub(super) fn listen(&self) -> BoxFuture<'static, Option<PgListener>> {
         let session = self.clone();
         Box::pin(async move {
-            match session.try_listen().await {
-                Ok(listener) => Ok(listener),
-                Err(_) => std::future::pending().await,
+            let until = Instant::now() + session.0.call_timeout * 3;
+            match timeout_at(until, session.try_listen()).await {
+                Ok(Ok(listener)) => Some(listener),
+                Ok(Err(_)) | Err(_) => {
+                    sleep_until(until).await;
+                    None
+                }
             }
         })
     }
@@ -97,7 +102,8 @@ impl Session {
         let judge = |error| self.judge("connect", error);
         let mut found = statement::find_table(connection).await.map_err(judge)?;
         if let Found::Nothing = found {
-            statement::create_table(connection).await.map_err(|error| self.judge_creation(error))?;
+            let created = statement::create_table(connection, self.statement_timeout()).await;
+            created.map_err(|error| failure::judge_creation(&self.0.access, error))?;
             found = statement::find_table(connection).await.map_err(judge)?;
         }
         match found {
@@ -111,10 +117,6 @@ impl Session {
 
     pub(super) fn judge(&self, operation: &'static str, error: Error) -> StoreError {
         failure::judge(&self.0.access, operation, error)
-    }
-
-    fn judge_creation(&self, error: Error) -> StoreError {
-        failure::judge_creation(&self.0.access, error)
     }
 
     /// What became of a statement. The connection is as good as before where merely somebody was in the way.
@@ -144,20 +146,6 @@ impl Session {
         match tokio::time::timeout(self.0.call_timeout, call).await {
             Ok(outcome) => outcome,
             Err(_) => Err(StoreError::unavailable(operation, format!("{self} did not answer within {:?}", self.0.call_timeout))),
-        }
-    }
-}
-
-/// Waits for a notice about `component`; false when the connection can no longer bring one.
-///
-/// # Cancel safety
-/// May be dropped at any point: what has arrived is kept for the next call.
-pub(super) async fn hears_of(listener: &mut PgListener, component: &str) -> bool {
-    loop {
-        match listener.try_recv().await {
-            Ok(Some(notice)) if notice.payload() == component => return true,
-            Ok(Some(_)) => {}
-            Ok(None) | Err(_) => return false,
         }
     }
 }

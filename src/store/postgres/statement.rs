@@ -167,7 +167,7 @@ pub(super) async fn find_table(connection: &mut PgConnection) -> Result<Found, E
 }
 
 /// Makes the table as gorm would. The lock is for those who make it at the same moment, which PostgreSQL does not bear.
-pub(super) async fn create_table(connection: &mut PgConnection) -> Result<(), Error> {
+pub(super) async fn create_table(connection: &mut PgConnection, statement_timeout: Duration) -> Result<(), Error> {
     const CREATE: &str = "SELECT pg_advisory_xact_lock(hashtext('leader_leases'));
         CREATE TABLE IF NOT EXISTS leader_leases (
             id bigserial PRIMARY KEY,
@@ -178,6 +178,7 @@ pub(super) async fn create_table(connection: &mut PgConnection) -> Result<(), Er
             version bigint NOT NULL DEFAULT 0
         );
         CREATE UNIQUE INDEX IF NOT EXISTS idx_leader_leases_component ON leader_leases (component)";
-    raw_sql(CREATE).execute(connection).await?;
+    let create = format!("{}; {CREATE}", settings(statement_timeout));
+    raw_sql(AssertSqlSafe(create)).execute(connection).await?;
     Ok(())
 }

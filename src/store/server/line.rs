@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::sync::{Mutex, MutexGuard, oneshot};
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::store::contract::StoreError;
@@ -38,97 +38,66 @@ impl<C: Send + 'static> Line<C> {
         Self { slot: Mutex::new(Slot::Closed), patience }
     }
 
-    /// The connection, for one call; `open` makes one where there is none.
+    /// Sends a statement and waits for its answer; `open` makes a connection where there is none.
     ///
     /// # Cancel safety
-    /// May be dropped at any point: what is under way goes on with the next call.
-    pub(in crate::store) async fn turn(
+    /// May be dropped at any point: what is under way goes on, and the next call begins after it.
+    pub(in crate::store) async fn ask<T, A>(
         &self,
         open: impl FnOnce() -> BoxFuture<'static, Result<C, StoreError>>,
-    ) -> Result<Turn<'_, C>, StoreError> {
-        let mut slot = self.slot.lock().await;
-        if let Slot::Busy { until, answer } = &mut *slot {
-            let left = timeout_at(*until, answer).await.ok().flatten();
-            *slot = left.map_or(Slot::Closed, Slot::Open);
-        }
-        if let Slot::Opening { until, .. } = &*slot
-            && Instant::now() >= *until
-        {
-            *slot = Slot::Closed;
-        }
-        if let Slot::Closed = &*slot {
-            *slot = Slot::Opening { until: Instant::now() + self.patience.open, opening: open() };
-        }
-        let mut is_new = false;
-        if let Slot::Opening { until, opening } = &mut *slot {
-            let opened = timeout_at(*until, opening).await;
-            *slot = Slot::Closed;
-            match opened {
-                Ok(opened) => *slot = Slot::Open(opened?),
-                Err(_) => return Err(StoreError::unavailable("connect", format!("no connection within {:?}", self.patience.open))),
-            }
-            is_new = true;
-        }
-        Ok(Turn { slot, is_new, patience: self.patience })
-    }
-
-    /// Closes the connection, if there is one.
-    pub(in crate::store) async fn close(&self) {
-        *self.slot.lock().await = Slot::Closed;
-    }
-}
-
-/// One call's turn on the connection.
-pub(in crate::store) struct Turn<'a, C> {
-    slot: MutexGuard<'a, Slot<C>>,
-    /// Whether nobody had a turn on this connection before.
-    pub(in crate::store) is_new: bool,
-    patience: Patience,
-}
-
-/// What became of a statement: the connection, unless it is no longer usable, and the outcome.
-pub(in crate::store) type Answered<C, T> = (Option<C>, Result<T, StoreError>);
-
-impl<C: Send + 'static> Turn<'_, C> {
-    /// Sends a statement on the connection and waits for its answer.
-    ///
-    /// # Cancel safety
-    /// When it is dropped the statement goes on, and the next turn begins after its answer.
-    pub(in crate::store) async fn ask<T, A>(mut self, statement: impl FnOnce(C) -> A) -> Result<T, StoreError>
+        statement: impl FnOnce(C) -> A,
+    ) -> Result<T, StoreError>
     where
         T: Send + 'static,
         A: Future<Output = Answered<C, T>> + Send + 'static,
     {
-        let Slot::Open(connection) = std::mem::replace(&mut *self.slot, Slot::Closed) else {
-            unreachable!("a turn begins with an open connection")
-        };
+        let mut slot = self.slot.lock().await;
+        let asking = statement(self.connection(&mut slot, open).await?);
         let (outcome, waiting) = oneshot::channel();
-        let asking = statement(connection);
         let answer = Box::pin(async move {
             let (connection, answer) = asking.await;
             outcome.send(answer).ok();
             connection
-        });
-        *self.slot = Slot::Busy { until: Instant::now() + self.patience.answer, answer };
-        if let Slot::Busy { answer, .. } = &mut *self.slot {
+        }) as BoxFuture<'static, Option<C>>;
+        let until = Instant::now() + self.patience.answer;
+        *slot = Slot::Busy { until, answer };
+        if let Slot::Busy { answer, .. } = &mut *slot {
             let left = answer.await;
-            *self.slot = left.map_or(Slot::Closed, Slot::Open);
+            *slot = left.map_or(Slot::Closed, Slot::Open);
         }
         waiting.await.expect("an answer was sent before its future ended")
     }
 
-    /// The connection itself, for what may be dropped half way.
-    pub(in crate::store) fn connection(&mut self) -> &mut C {
-        match &mut *self.slot {
-            Slot::Open(connection) => connection,
-            Slot::Closed | Slot::Opening { .. } | Slot::Busy { .. } => unreachable!("a turn begins with an open connection"),
+    /// Takes the connection out of its slot, after whatever is under way on it.
+    async fn connection(
+        &self,
+        slot: &mut Slot<C>,
+        open: impl FnOnce() -> BoxFuture<'static, Result<C, StoreError>>,
+    ) -> Result<C, StoreError> {
+        if let Slot::Busy { until, answer } = slot {
+            let left = timeout_at(*until, answer).await.ok().flatten();
+            *slot = left.map_or(Slot::Closed, Slot::Open);
+        }
+        match slot {
+            Slot::Opening { until, .. } if Instant::now() < *until => {}
+            Slot::Closed | Slot::Opening { .. } => *slot = Slot::Opening { until: Instant::now() + self.patience.open, opening: open() },
+            Slot::Open(_) | Slot::Busy { .. } => {}
+        }
+        if let Slot::Opening { until, opening } = slot {
+            let opened = timeout_at(*until, opening).await;
+            *slot = Slot::Closed;
+            return opened
+                .unwrap_or_else(|_| Err(StoreError::unavailable("connect", format!("no connection within {:?}", self.patience.open))));
+        }
+        match std::mem::replace(slot, Slot::Closed) {
+            Slot::Open(connection) => Ok(connection),
+            Slot::Closed | Slot::Opening { .. } | Slot::Busy { .. } => unreachable!("what was under way has ended"),
         }
     }
-
-    pub(in crate::store) fn close(mut self) {
-        *self.slot = Slot::Closed;
-    }
 }
+
+/// What became of a statement: the connection, unless it is no longer usable, and the outcome.
+pub(in crate::store) type Answered<C, T> = (Option<C>, Result<T, StoreError>);
 
 #[cfg(test)]
 mod tests {
@@ -150,11 +119,19 @@ mod tests {
 
     /// Asks a connection for its number, which takes some time.
     async fn ask(line: &Line<u32>, number: u32, time: Duration) -> Result<u32, StoreError> {
+        ask_opened_by(line, || opens(number), time).await
+    }
+
+    async fn ask_opened_by(
+        line: &Line<u32>,
+        open: impl FnOnce() -> BoxFuture<'static, Result<u32, StoreError>>,
+        time: Duration,
+    ) -> Result<u32, StoreError> {
         let answer = |connection| async move {
             sleep(time).await;
             (Some(connection), Ok(connection))
         };
-        line.turn(|| opens(number)).await?.ask(answer).await
+        line.ask(open, answer).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -163,11 +140,8 @@ mod tests {
         assert_eq!(ask(&line, 1, Duration::ZERO).await.unwrap(), 1);
         assert_eq!(ask(&line, 2, Duration::ZERO).await.unwrap(), 1);
         let broken = |_| ready((None, Err::<(), _>(StoreError::unavailable("test", "broken"))));
-        line.turn(|| opens(3)).await.unwrap().ask(broken).await.unwrap_err();
+        line.ask(|| opens(3), broken).await.unwrap_err();
         assert_eq!(ask(&line, 4, Duration::ZERO).await.unwrap(), 4);
-        line.close().await;
-        assert!(line.turn(|| opens(5)).await.unwrap().is_new);
-        assert!(!line.turn(|| opens(6)).await.unwrap().is_new);
     }
 
     #[tokio::test(start_paused = true)]
@@ -201,7 +175,7 @@ mod tests {
                 Ok(1)
             })
         };
-        assert!(timeout(PATIENCE.open / 2, line.turn(slow)).await.is_err());
+        assert!(timeout(PATIENCE.open / 2, ask_opened_by(&line, slow, Duration::ZERO)).await.is_err());
         let begun = Instant::now();
         assert_eq!(ask(&line, 2, Duration::ZERO).await.unwrap(), 1);
         assert!(begun.elapsed() < PATIENCE.open / 2);
@@ -210,9 +184,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn opening_that_leads_nowhere_is_begun_anew() {
         let line = Line::new(PATIENCE);
-        let error = line.turn(nowhere).await.map(drop).unwrap_err().to_string();
+        let error = ask_opened_by(&line, nowhere, Duration::ZERO).await.unwrap_err().to_string();
         assert!(error.contains("no connection within 3s"), "{error}");
-        assert!(timeout(PATIENCE.open / 2, line.turn(nowhere)).await.is_err());
+        assert!(timeout(PATIENCE.open / 2, ask_opened_by(&line, nowhere, Duration::ZERO)).await.is_err());
         sleep(PATIENCE.open).await;
         assert_eq!(ask(&line, 2, Duration::ZERO).await.unwrap(), 2);
     }
