@@ -77,7 +77,7 @@ async fn a_primary_with_a_crawling_store_steps_down_in_time() {
 
 #[tokio::test]
 async fn a_slow_store_costs_no_tenure() {
-    partition::slow(Kind::Consul).await;
+    partition::slow(Kind::Consul, Duration::from_secs(6), 300).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod support;
 
 mod consul;
 mod crash;
+mod databases;
 mod demo;
 mod docs;
 mod expect;

@@ -3,6 +3,7 @@
 //! Everything is started on free loopback ports with its data in a temporary folder, and ended by its process id when its
 //! value is dropped. Tests wait for states, each with a reason and a limit, and never for time.
 
+pub(crate) mod account;
 pub(crate) mod app;
 pub(crate) mod cluster;
 pub(crate) mod consul;
@@ -12,10 +13,12 @@ pub(crate) mod http;
 pub(crate) mod kazoo;
 pub(crate) mod ledger;
 pub(crate) mod load;
+pub(crate) mod mariadb;
 pub(crate) mod metrics;
 pub(crate) mod one;
 pub(crate) mod pair;
 pub(crate) mod port;
+pub(crate) mod postgres;
 pub(crate) mod raw;
 pub(crate) mod store;
 pub(crate) mod wire;

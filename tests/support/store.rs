@@ -11,6 +11,8 @@ use sqlx::{ConnectOptions, Connection};
 use super::consul::Consul;
 use super::etcd::Etcd;
 use super::kazoo::Kazoo;
+use super::mariadb::Mariadb;
+use super::postgres::Postgres;
 use super::zookeeper::ZooKeeper;
 
 /// Which store a test runs on.
@@ -18,6 +20,8 @@ use super::zookeeper::ZooKeeper;
 pub(crate) enum Kind {
     Consul,
     Etcd,
+    Mysql,
+    Postgres,
     Sqlite,
     ZooKeeper,
 }
@@ -28,7 +32,7 @@ impl Kind {
         match self {
             // And then its lock-delay of a second.
             Self::Consul => ttl * 2 + Duration::from_secs(1),
-            Self::Etcd | Self::Sqlite | Self::ZooKeeper => ttl,
+            Self::Etcd | Self::Mysql | Self::Postgres | Self::Sqlite | Self::ZooKeeper => ttl,
         }
     }
 
@@ -37,7 +41,7 @@ impl Kind {
         match self {
             Self::Consul | Self::Etcd | Self::ZooKeeper => true,
             // A row that is made anew starts above every earlier one.
-            Self::Sqlite => false,
+            Self::Mysql | Self::Postgres | Self::Sqlite => false,
         }
     }
 }
@@ -47,9 +51,14 @@ impl Kind {
 pub(crate) enum Store {
     Consul(Consul),
     Etcd(Etcd),
+    Mysql(Mariadb),
+    Postgres(Postgres),
     Sqlite(Sqlite),
     ZooKeeper(ZooKeeper),
 }
+
+/// What an operator types.
+const DELETE_LEADER: &str = "DELETE FROM leader_leases WHERE component = 'default'";
 
 impl Store {
     /// Starts an empty store with its data in `folder`.
@@ -57,6 +66,8 @@ impl Store {
         match kind {
             Kind::Consul => Self::Consul(Consul::start().await),
             Kind::Etcd => Self::Etcd(Etcd::start().await),
+            Kind::Mysql => Self::Mysql(Mariadb::start().await),
+            Kind::Postgres => Self::Postgres(Postgres::start().await),
             Kind::Sqlite => Self::Sqlite(Sqlite { file: folder.join("election.db"), held: None }),
             Kind::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1, "").await),
         }
@@ -67,6 +78,8 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.url(),
             Self::Etcd(etcd) => etcd.url(),
+            Self::Mysql(server) => server.url(),
+            Self::Postgres(server) => server.url(),
             Self::Sqlite(sqlite) => format!("sqlite://{}", sqlite.file.display()),
             Self::ZooKeeper(zookeeper) => zookeeper.url(),
         }
@@ -77,6 +90,8 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.address(),
             Self::Etcd(etcd) => etcd.address(),
+            Self::Mysql(server) => server.address(),
+            Self::Postgres(server) => server.address(),
             Self::Sqlite(_) => panic!("SQLite has no server"),
             Self::ZooKeeper(zookeeper) => zookeeper.address(0),
         }
@@ -87,7 +102,7 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.signal(signal),
             Self::Etcd(etcd) => etcd.signal(signal),
-            Self::Sqlite(_) => panic!("SQLite has no server"),
+            Self::Mysql(_) | Self::Postgres(_) | Self::Sqlite(_) => panic!("databases are not frozen"),
             Self::ZooKeeper(zookeeper) => zookeeper.signal(0, signal),
         }
     }
@@ -97,6 +112,8 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.stop().await,
             Self::Etcd(etcd) => etcd.stop().await,
+            Self::Mysql(server) => server.stop(),
+            Self::Postgres(server) => server.stop(),
             Self::Sqlite(sqlite) => sqlite.lock().await,
             Self::ZooKeeper(zookeeper) => zookeeper.stop(0),
         }
@@ -107,6 +124,8 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.restart().await,
             Self::Etcd(etcd) => etcd.restart().await,
+            Self::Mysql(server) => server.restart().await,
+            Self::Postgres(server) => server.restart().await,
             Self::Sqlite(sqlite) => sqlite.unlock().await,
             Self::ZooKeeper(zookeeper) => zookeeper.restart(0).await,
         }
@@ -117,6 +136,8 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.restart_empty().await,
             Self::Etcd(etcd) => etcd.restart_empty().await,
+            Self::Mysql(server) => server.restart_empty().await,
+            Self::Postgres(server) => server.restart_empty().await,
             Self::Sqlite(sqlite) => {
                 sqlite.unlock().await;
                 sqlite.remove();
@@ -133,8 +154,23 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.delete("bellwether/default/leader").await,
             Self::Etcd(etcd) => etcd.delete_leader("bellwether/default/leader/").await,
+            Self::Mysql(server) => drop(server.query(DELETE_LEADER).await),
+            Self::Postgres(server) => drop(server.query(DELETE_LEADER).await),
             Self::Sqlite(sqlite) => sqlite.delete_leader().await,
             Self::ZooKeeper(zookeeper) => Kazoo::start(zookeeper.address(0)).delete_leader("/bellwether/default/leader").await,
+        }
+    }
+
+    /// How many elections a database's table knows of.
+    ///
+    /// # Panics
+    /// When the store is no database server.
+    pub(crate) async fn rows(&self) -> usize {
+        const ROWS: &str = "SELECT component FROM leader_leases";
+        match self {
+            Self::Mysql(server) => server.query(ROWS).await.len(),
+            Self::Postgres(server) => server.query(ROWS).await.len(),
+            Self::Consul(_) | Self::Etcd(_) | Self::Sqlite(_) | Self::ZooKeeper(_) => panic!("only database servers are asked"),
         }
     }
 
