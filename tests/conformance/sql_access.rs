@@ -78,7 +78,7 @@ async fn missing_rights_are_named<S: Server>() {
     let url = server.here().replace("bellwether@", "limited@");
     let limited = lock_at(&url, &[], &node(1), TTL).expect("open a lock");
     denied(limited.acquire().await, &["has no table leader_leases", "user `limited`"]);
-    server.open(2, TTL).leader().await.expect("somebody else makes the table");
+    server.open(2, TTL * 20).leader().await.expect("somebody else makes the table");
     server.texts(S::GRANT_READING).await;
     denied(limited.acquire().await, &["user `limited`", "GRANT SELECT, INSERT, UPDATE"]);
     for grant in S::GRANT_ALL_NEEDED {

@@ -77,7 +77,7 @@ async fn an_idle_connection_that_is_ended_costs_no_tenure<S: Server>() {
 /// B55: answers come when nobody waits for them any more.
 async fn an_attempt_with_late_answers_leaves_no_lock_behind<S: Server>() {
     let server = S::make().await;
-    server.open(9, TTL).leader().await.expect("the table is made");
+    server.open(9, TTL * 20).leader().await.expect("the table is made");
     let wire = Wire::to(server.place()).await;
     let lock = lock_at(&server.url_at(wire.address()), &[], &node(1), TTL * 20).expect("open a lock");
     assert_eq!(leader(&*lock).await, None);
@@ -163,7 +163,7 @@ async fn a_row_locked_for_twenty_seconds_costs_a_ttl_at_most<S: Server>() {
 
 async fn a_server_that_takes_no_writes_is_refused_by_name<S: Server>() {
     let server = S::make().await;
-    server.open(1, TTL).leader().await.expect("the table is made");
+    server.open(1, TTL * 20).leader().await.expect("the table is made");
     server.administer(S::READ_ONLY).await;
     let lock = server.open(1, TTL);
     refuses(&*lock).await;

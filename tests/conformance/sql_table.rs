@@ -21,7 +21,7 @@ on_each_server! {
 
 async fn the_table_is_the_one_that_gorm_would_make<S: Server>() {
     let server = S::make().await;
-    server.open(1, TTL).leader().await.expect("the table is made");
+    server.open(1, TTL * 20).leader().await.expect("the table is made");
     assert_eq!(server.texts(S::COLUMNS).await, S::GORM);
     assert_eq!(server.texts(S::UNIQUE_INDEX).await, ["idx_leader_leases_component"]);
 }

@@ -83,7 +83,7 @@ impl Harness for File {
     async fn start() -> Self {
         let file = Self::new();
         let first = Node::new("127.0.0.1:9".parse().expect("an address"));
-        file.open(&first, file.ttl()).leader().await.expect("the table is made");
+        file.open(&first, file.ttl() * 30).leader().await.expect("the table is made");
         file
     }
 

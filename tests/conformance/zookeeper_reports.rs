@@ -131,7 +131,7 @@ async fn a_tenure_ends_with_its_session() {
 /// B51: the members hear nothing of each other for about as long as a session lives.
 #[tokio::test]
 async fn an_ensemble_that_falls_apart_never_has_two_leaders() {
-    let servers = ZooKeeper::start(3, "").await;
+    let mut servers = ZooKeeper::start(3, "").await;
     let url = |first: usize| {
         let members = (0..3).map(|number| servers.address((first + number) % 3).to_string()).collect::<Vec<_>>();
         format!("zk://{}", members.join(","))
@@ -147,7 +147,7 @@ async fn an_ensemble_that_falls_apart_never_has_two_leaders() {
         others.iter().for_each(|&member| servers.signal(member, Signal::STOP));
         // The length of the silence is the scenario itself.
         sleep(Duration::from_millis(rng.u64(2_000..4_000))).await;
-        others.iter().for_each(|&member| servers.signal(member, Signal::CONT));
+        servers.thaw(&others).await;
         let why = format!("round {round}: member {left} has the others back");
         one_leads(&candidates, PROMPT + TTL * 2 + SLACK, &why).await;
     }

@@ -18,6 +18,8 @@ use super::port;
 
 /// How long a server may take to start on a busy machine.
 const START: Duration = Duration::from_secs(60);
+/// How long frozen members get to become an ensemble again by themselves.
+const THAW: Duration = Duration::from_secs(10);
 
 /// In each member's settings. The short tick makes short sessions, quick elections and an exact expiry; what is written
 /// need not survive the machine. The user `super` with the password `root` may do everything.
@@ -102,6 +104,21 @@ impl ZooKeeper {
         let id = self.members[member].child.as_ref().expect("a running member").id();
         let pid = Pid::from_raw(id.try_into().expect("a process id")).expect("a process id");
         kill_process(pid, signal).expect("signal ZooKeeper");
+    }
+
+    /// Brings members back that were frozen. One that does not find its way back to the others by itself, as happens to
+    /// ZooKeeper now and then, is restarted: what becomes of the ensemble is not what is tested here.
+    pub(crate) async fn thaw(&mut self, members: &[usize]) {
+        members.iter().for_each(|&member| self.signal(member, Signal::CONT));
+        for member in 0..self.members.len() {
+            if timeout(THAW, self.serves(member)).await.is_err() {
+                self.stop(member);
+                self.spawn(member);
+            }
+        }
+        for member in 0..self.members.len() {
+            self.serves(member).await;
+        }
     }
 
     /// Which member leads the ensemble.
