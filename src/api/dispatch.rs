@@ -8,10 +8,10 @@ use hyper::body::{Body, Incoming};
 
 use crate::api::Right;
 use crate::api::body::ResponseBody;
-use crate::api::error::{Failure, Reason};
+use crate::api::error::{Failure, Reason, Verdict};
 use crate::api::feed::Feed;
 use crate::api::forward::{Attempt, Exchange, HiddenEnd, Ticket};
-use crate::api::headers::{self, Hop, REFUSED};
+use crate::api::headers::{self, Hop, REFUSED, Refusal};
 use crate::api::hold::{self, Cause, Ended};
 use crate::api::ledger::Outcome;
 use crate::api::session::{Busy, Session};
@@ -124,10 +124,10 @@ fn refuse(hop: Hop, role: &Role, exchange: &Exchange) -> Option<Failure> {
 
 /// Tells the node that forwarded a request to keep it, without having read any of its body.
 fn refused(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
-    let reason = failure.reason;
+    let refusal = (failure.reason == Reason::Superseded).then(|| Refusal { may_be_executed: failure.verdict == Verdict::MaybeExecuted });
     let mut answer = give_up(exchange, failure);
-    if reason == Reason::Superseded {
-        answer.headers_mut().insert(REFUSED, HeaderValue::from_static(Reason::Superseded.as_str()));
+    if let Some(refusal) = refusal {
+        answer.headers_mut().insert(REFUSED, refusal.to_value());
     }
     answer
 }

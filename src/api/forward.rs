@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -138,6 +139,10 @@ impl Exchange {
             headers::add_held(&mut head.headers, self.held);
         }
         head.version = Version::HTTP_11;
+        if head.status.canonical_reason().is_none() && head.extensions.get::<ReasonPhrase>().is_none() {
+            // Without a phrase the library makes one up.
+            head.extensions.insert(ReasonPhrase::from_static(b""));
+        }
         let body = if switches {
             let Some((upstream, early, cut)) = carrier.into().into_tunnel().await else {
                 let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app's connection broke at its switch of protocols");

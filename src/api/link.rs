@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 use crate::api::Limits;
 use crate::api::feed::RequestBody;
 use crate::api::forward::Carrier;
-use crate::api::headers::{Hop, REFUSED};
+use crate::api::headers::{Hop, Refusal};
 use crate::api::mux::{Mux, Muxed};
 use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
 use crate::api::worker::Core;
@@ -138,8 +138,8 @@ pub(super) struct Link {
 /// How a request fared at the leader.
 pub(super) enum Exchanged {
     Answered(Response<Incoming>, Carrier),
-    /// It is not the primary, or not yet, and said so before its app could see anything.
-    Refused(String),
+    /// It is not the primary, or not yet.
+    Refused(Refusal),
     /// It was not reached; nothing has left this node.
     Unreached(Request<RequestBody>, io::Error),
     /// It is somebody else; nothing but a question has left this node.
@@ -374,8 +374,7 @@ pub(super) enum Stranger {
     Ourselves,
 }
 
-/// Why a leader refused the request before its app saw it.
-fn refusal(answer: &Response<Incoming>) -> Option<String> {
-    let refused = answer.headers().get(REFUSED)?;
-    (answer.status() == StatusCode::SERVICE_UNAVAILABLE).then(|| refused.to_str().unwrap_or("superseded").to_owned())
+/// Whether a leader sent the request back.
+fn refusal(answer: &Response<Incoming>) -> Option<Refusal> {
+    if answer.status() == StatusCode::SERVICE_UNAVAILABLE { Refusal::from_headers(answer.headers()) } else { None }
 }

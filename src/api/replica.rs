@@ -1,8 +1,10 @@
 //! The replica handler: passes requests to the leader, and tells those that may be tried elsewhere from those that may not.
 
+use http::Response;
+use hyper::body::Incoming;
 use tracing::{debug, warn};
 
-use crate::api::error::{Failure, Reason};
+use crate::api::error::{Failure, PRIMARY, Reason};
 use crate::api::forward::{Attempt, Exchange};
 use crate::api::headers::{EPOCH, HOP, Origin};
 use crate::api::hold::Cause;
@@ -30,11 +32,17 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
         return Attempt::Failed(exchange, failure);
     };
     match link.exchange(request, &core).await {
+        Exchanged::Answered(answer, _) if exchange.maybe_sent && is_an_error_of_the_leader(&answer) => {
+            // It knows nothing of the attempts before it, so what it says of them is not to be passed on.
+            let message = format!("an earlier attempt was lost with its primary, and {} now answers {}", leader.address, answer.status());
+            Attempt::Failed(exchange, Failure::maybe_executed(Reason::UpstreamFailed, message))
+        }
         Exchanged::Answered(answer, lease) => exchange.answer(answer, lease, Origin::Leader, |_| {}).await,
-        Exchanged::Refused(reason) => {
-            let message = format!("{} refused the request: {reason}", leader.address);
+        Exchanged::Refused(refusal) => {
+            let message = format!("{} refused the request: it is not the primary", leader.address);
             link.has_trouble(message.clone(), &core);
-            if exchange.is_whole() {
+            exchange.maybe_sent |= refusal.may_be_executed;
+            if exchange.is_whole() && (exchange.terms.repeatable || !refusal.may_be_executed) {
                 return again(exchange, message);
             }
             let failure = exchange.fail(Reason::Superseded, format!("{message}, and its body is too long to be sent again"));
@@ -70,4 +78,11 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
             Attempt::Failed(exchange, Failure::maybe_executed(Reason::UpstreamFailed, message))
         }
     }
+}
+
+/// Whether an answer is the leader's own error, and not its app's.
+fn is_an_error_of_the_leader(answer: &Response<Incoming>) -> bool {
+    let headers = answer.headers();
+    let fails = answer.status().is_client_error() || answer.status().is_server_error();
+    fails && headers.contains_key(PRIMARY) && !headers.contains_key(EPOCH)
 }

@@ -128,6 +128,19 @@ async fn a_tenure_ends_with_its_session() {
     assert_eq!((line.len(), line[0].created), (1, next.epoch().0), "the lost tenure has nothing left to release");
 }
 
+/// Brings members back that were frozen. One that does not find its way back to the others by itself, as happens to
+/// ZooKeeper now and then, is restarted: what becomes of the ensemble is not what is tested here.
+async fn thaw(servers: &mut ZooKeeper, members: &[usize]) {
+    const BY_ITSELF: Duration = Duration::from_secs(10);
+    members.iter().for_each(|&member| servers.signal(member, Signal::CONT));
+    for member in 0..3 {
+        if timeout(BY_ITSELF, servers.serves(member)).await.is_err() {
+            servers.stop(member);
+            servers.restart(member).await;
+        }
+    }
+}
+
 /// B51: the members hear nothing of each other for about as long as a session lives.
 #[tokio::test]
 async fn an_ensemble_that_falls_apart_never_has_two_leaders() {
@@ -147,7 +160,7 @@ async fn an_ensemble_that_falls_apart_never_has_two_leaders() {
         others.iter().for_each(|&member| servers.signal(member, Signal::STOP));
         // The length of the silence is the scenario itself.
         sleep(Duration::from_millis(rng.u64(2_000..4_000))).await;
-        servers.thaw(&others).await;
+        thaw(&mut servers, &others).await;
         let why = format!("round {round}: member {left} has the others back");
         one_leads(&candidates, PROMPT + TTL * 2 + SLACK, &why).await;
     }

@@ -18,8 +18,6 @@ use super::port;
 
 /// How long a server may take to start on a busy machine.
 const START: Duration = Duration::from_secs(60);
-/// How long frozen members get to become an ensemble again by themselves.
-const THAW: Duration = Duration::from_secs(10);
 
 /// In each member's settings. The short tick makes short sessions, quick elections and an exact expiry; what is written
 /// need not survive the machine. The user `super` with the password `root` may do everything.
@@ -106,21 +104,6 @@ impl ZooKeeper {
         kill_process(pid, signal).expect("signal ZooKeeper");
     }
 
-    /// Brings members back that were frozen. One that does not find its way back to the others by itself, as happens to
-    /// ZooKeeper now and then, is restarted: what becomes of the ensemble is not what is tested here.
-    pub(crate) async fn thaw(&mut self, members: &[usize]) {
-        members.iter().for_each(|&member| self.signal(member, Signal::CONT));
-        for member in 0..self.members.len() {
-            if timeout(THAW, self.serves(member)).await.is_err() {
-                self.stop(member);
-                self.spawn(member);
-            }
-        }
-        for member in 0..self.members.len() {
-            self.serves(member).await;
-        }
-    }
-
     /// Which member leads the ensemble.
     pub(crate) async fn leading_member(&self) -> usize {
         for number in 0..self.members.len() {
@@ -159,7 +142,7 @@ impl ZooKeeper {
     }
 
     /// Waits until a member has its place in the ensemble, and says what it tells of itself.
-    async fn serves(&self, member: usize) -> String {
+    pub(crate) async fn serves(&self, member: usize) -> String {
         let until = Instant::now() + START;
         loop {
             let told = match timeout(Duration::from_secs(5), ask(self.address(member))).await {

@@ -22,7 +22,7 @@ use crate::store::Epoch;
 pub(super) const EPOCH: HeaderName = HeaderName::from_static("bellwether-epoch");
 /// Who forwarded a request, and under which epoch; see [`Hop`].
 pub(super) const HOP: HeaderName = HeaderName::from_static("bellwether-hop");
-/// Tells a replica that its leader refused the request before its app could see it. Never reaches a client.
+/// Tells a replica that its leader refused the request, see [`Refusal`]. Never reaches a client.
 pub(super) const REFUSED: HeaderName = HeaderName::from_static("bellwether-refused");
 /// Says that a request is worth sending again when its exchange broke.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -69,6 +69,26 @@ impl FromStr for Hop {
             return Err(());
         }
         Ok(Self { sender: sender.parse().map_err(|_| ())?, epoch: Epoch(epoch.parse().map_err(|_| ())?) })
+    }
+}
+
+/// Why a node sends a request back to the one that forwarded it: it is not, or no longer, the primary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Refusal {
+    /// The app may have seen it all the same, under a tenure that ended meanwhile.
+    pub(super) may_be_executed: bool,
+}
+
+impl Refusal {
+    const UNSEEN: HeaderValue = HeaderValue::from_static("superseded");
+    const SEEN: HeaderValue = HeaderValue::from_static("superseded; maybe-executed");
+
+    pub(super) fn to_value(self) -> HeaderValue {
+        if self.may_be_executed { Self::SEEN } else { Self::UNSEEN }
+    }
+
+    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        headers.get(REFUSED).map(|value| Self { may_be_executed: *value == Self::SEEN })
     }
 }
 
@@ -127,6 +147,12 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     }
     if found.hosts > 1 {
         return Err(Failure::not_sent(Reason::BadRequest, "the request names more than one Host"));
+    }
+    if found.hosts == 0 && head.version == Version::HTTP_11 {
+        return Err(Failure::not_sent(Reason::BadRequest, "the request names no Host (RFC 9112 §3.2)"));
+    }
+    if !head.headers.get(HOST).is_none_or(is_host) {
+        return Err(Failure::not_sent(Reason::BadRequest, "the request's Host is no host"));
     }
     let upgrade = wants_upgrade(head.version, &head.headers);
     let trailers = found.hop_by_hop && has_token(&head.headers, &TE, "trailers");
@@ -217,6 +243,11 @@ impl Found {
         }
         found
     }
+}
+
+/// Whether a value has the characters that a host and a port may have (RFC 3986 §3.2.2).
+fn is_host(value: &HeaderValue) -> bool {
+    value.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
 }
 
 fn is_ours(name: &HeaderName) -> bool {

@@ -266,3 +266,45 @@ async fn a_hundred_handovers_fail_no_request() {
         latest = epoch;
     }
 }
+
+#[tokio::test]
+async fn a_request_that_may_have_been_executed_says_so_whatever_becomes_of_it() {
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        let request = raw.request().await.unwrap();
+        seen.requests.lock().unwrap().push(request);
+        raw.rest().await;
+    })
+    .await;
+    let primary = TestNode::start(Some(&app));
+    primary.lead(1);
+    let replica = TestNode::with(None, |config| config.hold_timeout = Duration::from_millis(500));
+    replica.follow(&primary, 1);
+    let (mut get, mut post) = (replica.client().await, replica.client().await);
+    get.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    post.say("POST / HTTP/1.1\r\nHost: test\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n").await;
+    until("the app has both", || app.seen.requests().len() == 2).await;
+    // Its tenure ends under them, and nobody leads from then on.
+    primary.elect();
+    for client in [&mut get, &mut post] {
+        let answer = client.answer().await;
+        assert_eq!((answer.status(), answer.json()["reason"].as_str()), (503, Some("no-primary")));
+        assert_eq!(answer.json()["verdict"], "maybe-executed");
+    }
+}
+
+#[tokio::test]
+async fn the_next_leader_does_not_speak_for_an_attempt_before_it() {
+    let first = leader(Manner::Dies(0)).await;
+    let without_an_app = TestNode::start(None);
+    without_an_app.lead(2);
+    let replica = TestNode::start(None);
+    replica.follow_address(&first.address.to_string(), 1);
+    let mut client = replica.client().await;
+    client.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    until("the first leader had it", || !first.seen.requests().is_empty()).await;
+    replica.follow(&without_an_app, 2);
+    let answer = client.answer().await;
+    assert_eq!((answer.status(), answer.json()["verdict"].as_str()), (502, Some("maybe-executed")));
+    let answer = replica.client().await.get("/").await;
+    assert_eq!((answer.status(), answer.json()["verdict"].as_str()), (503, Some("not-sent")), "one that it alone has had");
+}

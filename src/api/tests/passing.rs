@@ -324,3 +324,34 @@ async fn a_node_serves_on_unix_sockets_and_reaches_its_app_over_one() {
     let heard = app.join_next().await.unwrap().unwrap();
     assert!(!heard.contains("1.2.3.4"), "a client's own word about itself: {heard}");
 }
+
+#[tokio::test]
+async fn a_request_names_its_host_once_and_in_its_characters() {
+    // RFC 9112 §3.2.
+    let app = TestApp::hello().await;
+    let (primary, replica) = chain(&app);
+    for node in [&primary, &replica] {
+        for host in ["", "Host: a b\r\n", "Host: a/b\r\n", "Host: caf\u{e9}\r\n", "Host: a\r\nHost: a\r\n"] {
+            let mut client = node.client().await;
+            client.say(format!("GET / HTTP/1.1\r\n{host}\r\n")).await;
+            assert_eq!(client.answer().await.status(), 400, "{host:?}");
+        }
+        for host in ["Host: \r\n", "Host: [::1]:80\r\n", "Host: a-b_c.example:8080\r\n"] {
+            let mut client = node.client().await;
+            client.say(format!("GET / HTTP/1.1\r\n{host}\r\n")).await;
+            assert_eq!(client.answer().await.status(), 200, "{host:?}");
+        }
+        let mut old = node.client().await;
+        old.say("GET / HTTP/1.0\r\n\r\n").await;
+        assert_eq!(old.answer().await.status(), 200, "HTTP/1.0 knows no Host");
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_has_no_phrase_gets_none() {
+    let app = TestApp::answering(|_| b"HTTP/1.1 299 \r\nContent-Length: 2\r\n\r\nok".to_vec()).await;
+    let (primary, replica) = chain(&app);
+    for node in [&primary, &replica, &replica] {
+        assert_eq!(node.client().await.get("/").await.line.trim_end(), "HTTP/1.1 299");
+    }
+}
