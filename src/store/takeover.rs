@@ -108,7 +108,7 @@ impl StoreUrl {
             Scheme::Kubernetes => exact("each waiting node's own clock, from when it saw the record change"),
             Scheme::Memory => exact("this process's clock"),
             Scheme::Mysql | Scheme::Postgres => Takeover { is_polled: true, ..exact("the database's clock, inside each statement") },
-            Scheme::Sqlite => Takeover { is_polled: true, ..exact("the machine's clock, which all nodes share") },
+            Scheme::Sqlite => Takeover { is_polled: true, ..exact("the clock of the one machine") },
             // Sessions are looked at once a tick.
             Scheme::ZooKeeper => Takeover {
                 usual: usual(4, 40, false, "minSessionTimeout and maxSessionTimeout, 2 and 20 ticks of 2s by default"),

@@ -60,7 +60,7 @@ async fn databases_that_keep_their_promises_are_found_to_and_left_as_they_were()
         let found = json(&["store", "check", &store.url(), "--replication-ttl", "3s"]).await;
         assert_eq!(found["safe"], true, "{found:#}");
         let promises = found["promises"].as_array().expect("promises");
-        assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] == "kept"), "{found:#}");
+        assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] != "broken"), "{found:#}");
         assert_eq!(store.rows().await, 0, "{kind:?}");
     }
 }
@@ -71,8 +71,9 @@ pub(crate) async fn as_planned(kind: Kind) {
     let plan = json(&["plan", &cluster.store.url(), "--replication-ttl", "3s"]).await;
     let millis = |event: &str, which: &str| Duration::from_millis(plan[event][which].as_u64().expect("a duration"));
     assert_eq!(plan["ttl"]["kept_ms"], 3_000, "{plan:#}");
-    // A server was asked; with SQLite there is nothing to ask.
-    assert_eq!(plan["ttl"]["granted"], kind != Kind::Sqlite, "{plan:#}");
+    // Asked where the server decides; a database keeps any.
+    let decides = matches!(kind, Kind::Consul | Kind::Etcd | Kind::ZooKeeper);
+    assert_eq!(plan["ttl"]["granted"], decides, "{plan:#}");
 
     let (mut crashes, mut stops) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

@@ -148,7 +148,8 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if found.hosts > 1 {
         return Err(Failure::not_sent(Reason::BadRequest, "the request names more than one Host"));
     }
-    if found.hosts == 0 && head.version == Version::HTTP_11 {
+    // What came to another node as HTTP/1.0 is passed on as HTTP/1.1, and may have none.
+    if found.hosts == 0 && head.version == Version::HTTP_11 && hop.is_none() {
         return Err(Failure::not_sent(Reason::BadRequest, "the request names no Host (RFC 9112 §3.2)"));
     }
     if !head.headers.get(HOST).is_none_or(is_host) {

@@ -344,6 +344,9 @@ async fn a_request_names_its_host_once_and_in_its_characters() {
         let mut old = node.client().await;
         old.say("GET / HTTP/1.0\r\n\r\n").await;
         assert_eq!(old.answer().await.status(), 200, "HTTP/1.0 knows no Host");
+        let mut old = node.client().await;
+        old.say("POST / HTTP/1.0\r\nContent-Length: 1\r\n\r\nx").await;
+        assert_eq!(old.answer().await.status(), 200, "over a connection of its own neither");
     }
 }
 
