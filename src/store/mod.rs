@@ -7,6 +7,8 @@ mod contract;
 mod election;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod limits;
 mod memory;
 mod options;
@@ -86,7 +88,7 @@ impl StoreUrl {
         match &self.place {
             Place::Consul(_) => not_yet("consul"),
             Place::Etcd(endpoints) => driver!("etcd", etcd::open(endpoints, options, config)),
-            Place::Kubernetes(_) => not_yet("kubernetes"),
+            Place::Kubernetes(namespace) => driver!("kubernetes", kubernetes::open(namespace, options, config)),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
             Place::Mysql(_) => not_yet("mysql"),
             Place::Postgres(_) => not_yet("postgres"),

@@ -10,7 +10,16 @@ mod etcd_reports;
 mod etcd_rig;
 mod etcd_secured;
 mod etcd_server;
+mod kubernetes;
+mod kubernetes_interop;
+mod kubernetes_reports;
+mod kubernetes_rig;
+mod kubernetes_secured;
+#[path = "../support/kubernetes/mod.rs"]
+mod kubernetes_server;
 mod memory;
+#[path = "../support/port.rs"]
+mod port;
 mod sqlite;
 mod sqlite_file;
 #[path = "../support/wire.rs"]

@@ -1,0 +1,198 @@
+//! What this process last saw of the record, and for how long it has been so on this process's own clock.
+//!
+//! Times in the record come from other machines' clocks and are compared with nothing. A lock is over when its record has
+//! not changed for as long as the record itself says that it lasts, counted from when this process first saw it so; the holder
+//! counts from before it sent what was seen, so it has stopped by then, however wrong any wall clock is.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::record::{Holder, Record};
+use crate::clock;
+use crate::node::Node;
+use crate::store::contract::{Epoch, Leader, StoreError};
+
+pub(super) struct View {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Nothing before the first look, and where there is no object.
+    seen: Option<Seen>,
+    /// The greatest epoch in any record of a node's.
+    greatest: Epoch,
+}
+
+#[derive(Clone)]
+struct Seen {
+    record: Arc<Record>,
+    /// When it was first seen as it is.
+    since: Instant,
+}
+
+/// How the lock stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    Free,
+    /// A node's, for this long unless it renews.
+    Held(Leader, Duration),
+    /// Somebody's of another make.
+    Foreign(String),
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "View({:?})", self.standing())
+    }
+}
+
+impl View {
+    pub(super) fn new() -> Self {
+        Self { state: Mutex::new(State { seen: None, greatest: Epoch(0) }) }
+    }
+
+    /// Takes in a record that was received just now.
+    pub(super) fn note(&self, record: Record) -> Arc<Record> {
+        self.state().note(Arc::new(record))
+    }
+
+    /// Takes in a record that comes late, unless a later state of the object is known.
+    pub(super) fn note_late(&self, record: Record) {
+        let mut state = self.state();
+        let is_news = state.seen.as_ref().is_none_or(|seen| seen.record.version() < record.version());
+        if is_news {
+            state.note(Arc::new(record));
+        }
+    }
+
+    /// Takes in that there is no object.
+    pub(super) fn note_absence(&self) {
+        self.state().seen = None;
+    }
+
+    /// Takes in, late, that an object was deleted.
+    pub(super) fn note_deletion(&self, uid: &str) {
+        let mut state = self.state();
+        if state.seen.as_ref().is_some_and(|seen| seen.record.uid() == uid) {
+            state.seen = None;
+        }
+    }
+
+    pub(super) fn record(&self) -> Option<Arc<Record>> {
+        self.state().seen.as_ref().map(|seen| Arc::clone(&seen.record))
+    }
+
+    pub(super) fn greatest(&self) -> Epoch {
+        self.state().greatest
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let Some(seen) = self.state().seen.clone() else { return Standing::Free };
+        let left = |lasts: Duration| (seen.since + lasts).saturating_duration_since(clock::now());
+        match seen.record.holder() {
+            Holder::Nobody => Standing::Free,
+            Holder::Node { lasts, .. } if left(lasts).is_zero() => Standing::Free,
+            Holder::Node { address, lasts, .. } => Standing::Held(Leader { address, epoch: seen.record.epoch() }, left(lasts)),
+            Holder::Other { lasts: Some(lasts), .. } if left(lasts).is_zero() => Standing::Free,
+            Holder::Other { identity, .. } => Standing::Foreign(identity.to_owned()),
+        }
+    }
+
+    /// The leader, and how long it is still to be believed.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`] when the lock is somebody's whom nobody can be sent to.
+    pub(super) fn leader(&self, place: &str) -> Result<Option<(Leader, Duration)>, StoreError> {
+        match self.standing() {
+            Standing::Free => Ok(None),
+            Standing::Held(leader, left) => Ok(Some((leader, left))),
+            Standing::Foreign(identity) => Err(StoreError::foreign(place, identity.as_bytes())),
+        }
+    }
+
+    /// The leader, if it is another process than `node`.
+    ///
+    /// # Errors
+    /// As with [`leader`](Self::leader).
+    pub(super) fn stranger(&self, node: &Node, place: &str) -> Result<Option<Leader>, StoreError> {
+        if self.record().is_some_and(|record| record.names(node)) {
+            return Ok(None);
+        }
+        Ok(self.leader(place)?.map(|(leader, _)| leader))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn note(&mut self, record: Arc<Record>) -> Arc<Record> {
+        if matches!(record.holder(), Holder::Node { .. }) {
+            self.greatest = self.greatest.max(record.epoch());
+        }
+        let since = match &self.seen {
+            Some(seen) if seen.record.says_the_same_as(&record) => seen.since,
+            Some(_) | None => clock::now(),
+        };
+        self.seen = Some(Seen { record: Arc::clone(&record), since });
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn record(version: u64, holder: &str, seconds: Value, renewed: &str) -> Record {
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": renewed, "leaseTransitions": 1});
+        Record::read(json!({"metadata": {"uid": "u", "resourceVersion": version.to_string()}, "spec": spec})).unwrap()
+    }
+
+    const NODE: &str = "10.0.0.1:4000_00000000000000ab";
+
+    /// B13: whatever the times in the record say, only what this process sees counts; and B12: for as long as the record says.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_is_over_when_it_was_seen_unchanged_for_as_long_as_it_lasts() {
+        let view = View::new();
+        view.note(record(1, NODE, json!(30), "1999-01-01T00:00:00.000000Z"));
+        tokio::time::advance(Duration::from_secs(29)).await;
+        assert!(matches!(view.standing(), Standing::Held(..)), "{:?}", view.standing());
+        // Seen again as it was, although something beside the election has changed.
+        view.note(record(2, NODE, json!(30), "1999-01-01T00:00:00.000000Z"));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(view.standing(), Standing::Free);
+        view.note(record(3, NODE, json!(30), "1998-01-01T00:00:00.000000Z"));
+        assert!(matches!(view.standing(), Standing::Held(..)), "it has changed, whichever way its clock went");
+    }
+
+    /// B65: whoever is of another make is honoured for its time, and for ever if it has none.
+    #[tokio::test(start_paused = true)]
+    async fn a_rival_of_another_make_has_its_time() {
+        let (timed, endless) = (View::new(), View::new());
+        timed.note(record(1, "x", json!(10), ""));
+        endless.note(record(1, "x", Value::Null, ""));
+        assert_eq!(timed.standing(), Standing::Foreign("x".to_owned()));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(timed.standing(), Standing::Free);
+        tokio::time::advance(Duration::from_secs(100_000)).await;
+        assert_eq!(endless.standing(), Standing::Foreign("x".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_news_changes_nothing_that_is_known_better() {
+        let view = View::new();
+        view.note(record(5, NODE, json!(10), "b"));
+        view.note_late(record(4, "", json!(10), "a"));
+        view.note_deletion("another");
+        assert_eq!(view.record().unwrap().version(), 5);
+        view.note_late(record(6, "", json!(10), "c"));
+        assert_eq!(view.standing(), Standing::Free);
+        view.note_deletion("u");
+        assert!(view.record().is_none());
+    }
+}
