@@ -18,6 +18,10 @@ case "${1:-}" in
     *) echo "usage: $0 build|test" >&2; exit 2 ;;
 esac
 
+if [ "$1" = test ]; then
+    "$(dirname "$0")/consul.sh"
+fi
+
 missing=
 for pair in $wanted; do
     sign=${pair%%=*}

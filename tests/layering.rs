@@ -34,7 +34,6 @@ const PLACES: &[(&str, &[&str])] = &[
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),
     ("etcd_client", &["store/etcd/"]),
     ("sqlx", &["store/sql/", "store/sqlite/"]),
-    ("zookeeper_client", &["store/zookeeper/"]),
 ];
 
 #[test]

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use hyper::server::conn::http1;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
@@ -175,15 +176,15 @@ async fn work(core: Rc<Core>, listeners: Vec<Listener>, mut stage: watch::Receiv
     };
     core.close();
     stop.cancel();
-    let last_words = until.checked_sub(LAST_WORDS).unwrap_or(until);
-    let hold_over = core.hold_over.clone();
-    background.spawn_local(async move {
-        sleep_until(last_words).await;
-        hold_over.cancel();
-    });
     accepting.wait().await;
     connections.close();
-    timeout_at(until, connections.wait()).await.ok();
+    let last_words = until.checked_sub(LAST_WORDS).unwrap_or(until);
+    let mut rest = pin!(connections.wait());
+    if timeout_at(last_words, &mut rest).await.is_err() {
+        core.hold_over.cancel();
+        // A worker that comes late to this gives them their time all the same.
+        timeout_at(until.max(Instant::now() + LAST_WORDS), rest).await.ok();
+    }
     Ok(())
 }
 

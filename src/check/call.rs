@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::duration::words;
 use crate::store::{Attempt, Leader, Lease, Lock, Renewal, StoreError};
 
 /// How long one decision may take.
@@ -42,7 +43,7 @@ async fn decided<O, T>(mut object: O, operation: &'static str, call: impl Fn(&mu
     let until = Instant::now() + PATIENCE;
     loop {
         let outcome = timeout_at(until, call(&mut object)).await;
-        match outcome.unwrap_or_else(|_| Err(StoreError::unavailable(operation, format!("no answer within {PATIENCE:?}")))) {
+        match outcome.unwrap_or_else(|_| Err(StoreError::unavailable(operation, format!("no answer within {}", words(PATIENCE))))) {
             Err(StoreError::Unavailable { .. }) if Instant::now() + PAUSE < until => sleep(PAUSE).await,
             decision => return decision,
         }

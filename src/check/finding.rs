@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::store::{OpenError, StoreError};
+use crate::store::{Leader, OpenError, StoreError};
 
 /// What came of one promise.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +33,11 @@ impl Finding {
             Err(flaw) => Self { promise, verdict: Verdict::Broken, detail: flaw.to_string() },
         }
     }
+}
+
+/// Whom a store names, in words.
+pub(super) fn named(leader: Option<&Leader>) -> String {
+    leader.map_or_else(|| "nobody".to_owned(), |leader| format!("{} under epoch {}", leader.address, leader.epoch))
 }
 
 /// How a promise was seen to be kept.

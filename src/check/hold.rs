@@ -5,9 +5,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::call;
-use super::finding::{Flaw, Proof};
+use super::finding::{Flaw, Proof, named};
 use super::order::{lose, win};
 use super::scratch::Scratch;
+use crate::duration::words;
 use crate::store::{Attempt, Lease, Lock, Renewal, StoreError, Takeover};
 
 /// The TTLs that are tried, until one is granted.
@@ -29,7 +30,7 @@ const OVERDUE: Duration = Duration::from_secs(15);
 /// How often to try again what a busy machine was too slow for.
 const TRIES: usize = 3;
 /// What needs no TTL to run out takes less than this.
-const PROMPT: Duration = Duration::from_secs(5);
+const PROMPT: Duration = Duration::from_secs(10);
 
 /// The least TTL that the store takes, and what it makes of it.
 pub(super) async fn smallest(scratch: &Scratch) -> Result<(Duration, Duration), Flaw> {
@@ -41,7 +42,7 @@ pub(super) async fn smallest(scratch: &Scratch) -> Result<(Duration, Duration), 
             Err(flaw) => refusal = Some(flaw),
         }
     }
-    let sentence = format!("none from {:?} to {:?} is granted", LADDER[0], LADDER[LADDER.len() - 1]);
+    let sentence = format!("none from {} to {} is granted", words(LADDER[0]), words(LADDER[LADDER.len() - 1]));
     Err(refusal.map_or(Flaw::broken(sentence.clone()), |refusal| refusal.with(sentence)))
 }
 
@@ -52,7 +53,8 @@ pub(super) async fn a_renewed_lease_lasts(scratch: &Scratch, ttl: Duration, take
         }
     }
     Err(Flaw::broken(format!(
-        "{TRIES} times a renewal or its answer came only after the TTL of {ttl:?}: the store or the way to it is too slow"
+        "{TRIES} times a renewal or its answer came only after the TTL of {}: the store or the way to it is too slow",
+        words(ttl)
     )))
 }
 
@@ -70,8 +72,8 @@ async fn renewed_in_time(scratch: &Scratch, ttl: Duration, takeover: &Takeover) 
             return Ok(None);
         }
         if renewal == Renewal::Lost {
-            let after = brief(started.elapsed());
-            return Err(Flaw::broken(format!("a lease that was renewed three times a TTL of {ttl:?} was lost after {after}")));
+            let (ttl, after) = (words(ttl), brief(started.elapsed()));
+            return Err(Flaw::broken(format!("a lease that was renewed three times a TTL of {ttl} was lost after {after}")));
         }
         renewed = sent;
         let lost = lose(&*rival, "the holder renews in time").await;
@@ -80,7 +82,7 @@ async fn renewed_in_time(scratch: &Scratch, ttl: Duration, takeover: &Takeover) 
         }
         lost?;
     }
-    Ok(Some(Proof::of(format!("held for {} with a TTL of {ttl:?}", brief(started.elapsed())))))
+    Ok(Some(Proof::of(format!("held for {} with a TTL of {}", brief(started.elapsed()), words(ttl)))))
 }
 
 /// Whether a silent holder's lock goes to the next one, and whether the old holder is told. The second is tried also where the
@@ -110,7 +112,7 @@ pub(super) async fn a_silent_holder_loses(
             (judge_expiry(after, old.ttl(), due), loss)
         }
         Ok(None) => {
-            let sentence = format!("still held {} after its last renewal with a TTL of {:?}", brief(sent.elapsed()), old.ttl());
+            let sentence = format!("still held {} after its last renewal with a TTL of {}", brief(sent.elapsed()), words(old.ttl()));
             let loss = async {
                 call::withdraw(&*first).await?;
                 let new = win(&*second, "the first has withdrawn").await?;
@@ -122,7 +124,7 @@ pub(super) async fn a_silent_holder_loses(
 }
 
 fn judge_expiry(after: Duration, ttl: Duration, due: Duration) -> Result<Proof, Flaw> {
-    let sentence = format!("a silent holder's lock was free after {} with a TTL of {ttl:?}", brief(after));
+    let sentence = format!("a silent holder's lock was free after {} with a TTL of {}", brief(after), words(ttl));
     if after < ttl {
         Err(Flaw::broken(format!("{sentence}: two primaries could serve at once")))
     } else if after > due + SLACK {
@@ -164,7 +166,7 @@ async fn told(old: &mut dyn Lease, mut new: Box<dyn Lease>, second: &dyn Lock) -
     }
     match call::leader(second).await? {
         Some(leader) if leader.epoch == new.epoch() => Ok(Proof::of("a holder that was replaced is told at its next renewal")),
-        other => Err(Flaw::broken(format!("epoch {} holds the lock, but the store names {other:?}", new.epoch()))),
+        other => Err(Flaw::broken(format!("epoch {} holds the lock, but the store names {}", new.epoch(), named(other.as_ref())))),
     }
 }
 

@@ -13,6 +13,7 @@ mod wake;
 
 use std::time::Duration;
 
+use crate::duration::words;
 use crate::replication::Timing;
 use crate::store::Takeover;
 
@@ -42,7 +43,7 @@ impl<'a> Check<'a> {
     /// an election would be safe at this store.
     ///
     /// # Cancel safety
-    /// May be dropped; then [`Scratch::clear`] is the caller's to call.
+    /// May be dropped; then [`Scratch::abandon`] is the caller's to call.
     pub async fn run(&self, report: impl FnMut(&Finding)) -> bool {
         let mut findings = Findings { report, safe: true };
         let reached = findings.judge("answers", self.answers().await);
@@ -79,21 +80,25 @@ impl<'a> Check<'a> {
     /// Finds the least TTL that the store grants, and the one to check with; and whether the wanted one is granted.
     async fn smallest(&self, findings: &mut Findings<impl FnMut(&Finding)>) -> Option<Duration> {
         let (least, outcome) = match hold::smallest(self.scratch).await {
-            Ok((asked, granted)) if asked == granted => (Some(granted), Ok(Proof::of(format!("{asked:?} is granted")))),
-            Ok((asked, granted)) => (Some(granted), Ok(Proof::of(format!("{granted:?} is granted when {asked:?} is asked for")))),
+            Ok((asked, granted)) if asked == granted => (Some(granted), Ok(Proof::of(format!("{} is granted", words(asked))))),
+            Ok((asked, granted)) => {
+                (Some(granted), Ok(Proof::of(format!("{} is granted when {} is asked for", words(granted), words(asked)))))
+            }
             Err(flaw) => (None, Err(flaw)),
         };
         findings.judge("smallest TTL", outcome);
-        let wanted = self.wanted.ttl();
-        let granted = self.scratch.granted(wanted).await;
+        let granted = self.scratch.granted(self.wanted.ttl()).await;
+        let wanted = words(self.wanted.ttl());
         findings.judge(
             "wanted TTL",
             match granted {
-                Ok(granted) if granted == wanted => Ok(Proof::of(format!("{wanted:?} is granted"))),
-                Ok(granted) => Ok(Proof::odd(format!("{wanted:?} is asked for and {granted:?} granted: a crash costs what is granted"))),
+                Ok(granted) if granted == self.wanted.ttl() => Ok(Proof::of(format!("{wanted} is granted"))),
+                Ok(granted) => {
+                    Ok(Proof::odd(format!("{wanted} is asked for and {} granted: a crash costs what is granted", words(granted))))
+                }
                 Err(flaw) => Err(flaw.with(match least {
-                    Some(least) => format!("{wanted:?} is not granted, {least:?} is"),
-                    None => format!("{wanted:?} is not granted"),
+                    Some(least) => format!("{wanted} is not granted, {} is", words(least)),
+                    None => format!("{wanted} is not granted"),
                 })),
             },
         );

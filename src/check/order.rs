@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::call;
-use super::finding::{Flaw, Proof};
+use super::finding::{Flaw, Proof, named};
 use super::scratch::Scratch;
 use crate::store::{Attempt, Epoch, Lease, Lock};
 
@@ -41,10 +41,16 @@ pub(super) async fn one_of_many_wins(scratch: &Scratch, ttl: Duration) -> Result
     let [winner] = &winners[..] else {
         return Err(Flaw::broken(format!("{} of {RACERS} nodes that tried at once were given the lock", winners.len())));
     };
-    for named in join_all(racers.iter().map(|racer| call::leader(&**racer))).await {
-        match named? {
+    for answer in join_all(racers.iter().map(|racer| call::leader(&**racer))).await {
+        match answer? {
             Some(leader) if leader.epoch == winner.epoch() => {}
-            other => return Err(Flaw::broken(format!("one node leads under epoch {}, another is told of {other:?}", winner.epoch()))),
+            other => {
+                return Err(Flaw::broken(format!(
+                    "one node leads under epoch {}, another is told of {}",
+                    winner.epoch(),
+                    named(other.as_ref())
+                )));
+            }
         }
     }
     Ok(Proof::of(format!("of {RACERS} nodes at once one was given the lock, and all were told which")))

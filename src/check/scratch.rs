@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::call;
-use super::finding::Flaw;
+use super::finding::{Flaw, named};
 use crate::node::Node;
 use crate::store::{Attempt, Lock, LockConfig, NameError, OpenError, StoreError, StoreOptions, StoreUrl};
 
@@ -76,7 +76,9 @@ impl Scratch {
         let lock = self.lock(ttl)?;
         let outcome = match call::acquire(&*lock).await {
             Ok(Attempt::Held(lease)) => Ok(lease.ttl()),
-            Ok(Attempt::Taken(by)) => Err(Flaw::broken(format!("a lock that nobody has was refused, as {by:?}'s"))),
+            Ok(Attempt::Taken(by)) => {
+                Err(Flaw::broken(format!("a lock that nobody has was refused, as if held by {}", named(by.as_ref()))))
+            }
             Err(error) => Err(error.into()),
         };
         call::withdraw(&*lock).await?;

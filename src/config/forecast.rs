@@ -59,7 +59,7 @@ impl Forecast {
             let (needed, least) = (Seconds(needed), needed.as_secs() + u64::from(needed.subsec_nanos() > 0));
             format!(
                 "--hold-timeout {hold} is shorter than the {needed} that a crash can take on {store}: requests will fail then; \
-                 use --hold-timeout {least}s or more, or a shorter --replication-ttl"
+                 use --hold-timeout {least}s or more"
             )
         })
     }

@@ -11,6 +11,10 @@ use crate::clock;
 use crate::node::Address;
 use crate::store::{Epoch, Leader, Lease, Renewal};
 
+/// How soon after a renewal a hint is followed at the latest, however long the TTL: whoever ends a tenure by hand lets the
+/// next one begin soon after.
+const LONGEST_DEAFNESS: Duration = Duration::from_millis(250);
+
 pub(super) struct Tenure {
     lease: Box<dyn Lease>,
     me: Leader,
@@ -64,8 +68,8 @@ impl Tenure {
             if calls.changed(Some(&self.me)).await.is_err() {
                 std::future::pending::<()>().await;
             }
-            // A store that keeps hinting must not turn renewals into a storm.
-            sleep_until(self.last_call + self.timing.ttl() / 30).await;
+            // A store that keeps hinting must not turn renewals into a storm; and one that has a reason must be heard soon.
+            sleep_until(self.last_call + (self.timing.ttl() / 30).min(LONGEST_DEAFNESS)).await;
         };
         tokio::select! {
             () = sleep_until(self.next_renewal.min(self.deadline)) => {}

@@ -3,6 +3,8 @@
 //! A [`StoreUrl`] says which store and where; [`StoreUrl::open`] makes a [`Lock`] of it for one node. Which drivers a
 //! build has is decided here and nowhere else.
 
+#[cfg(feature = "consul")]
+mod consul;
 mod contract;
 mod election;
 #[cfg(feature = "etcd")]
@@ -16,6 +18,8 @@ mod options;
 mod sqlite;
 mod takeover;
 mod url;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,14 +90,14 @@ impl StoreUrl {
         self.check_options(options)?;
         self.check_ttl(config.ttl)?;
         match &self.place {
-            Place::Consul(_) => not_yet("consul"),
+            Place::Consul(agents) => driver!("consul", consul::open(agents, options, config)),
             Place::Etcd(endpoints) => driver!("etcd", etcd::open(endpoints, options, config)),
             Place::Kubernetes(namespace) => driver!("kubernetes", kubernetes::open(namespace, options, config)),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
             Place::Mysql(_) => not_yet("mysql"),
             Place::Postgres(_) => not_yet("postgres"),
             Place::Sqlite(path) => driver!("sqlite", sqlite::open(path, &config)),
-            Place::ZooKeeper(_) => not_yet("zk"),
+            Place::ZooKeeper(members) => driver!("zookeeper", zookeeper::open(members, options, config)),
         }
     }
 }

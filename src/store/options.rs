@@ -161,8 +161,8 @@ impl StoreOptions {
     /// How long Consul shall keep a lock from the others after its session expired or was destroyed. Giving a lock back
     /// has no delay.
     ///
-    /// One second where nothing is given: a holder whose session somebody destroys hears of it within milliseconds, and has
-    /// stopped serving before the next one begins.
+    /// One second where nothing is given: a holder whose session somebody destroys hears of it within a third of that, and
+    /// has stopped serving before the next one begins.
     pub fn lock_delay(&self) -> Duration {
         self.value(OptionKey::LockDelay).and_then(lock_delay).unwrap_or(DEFAULT_LOCK_DELAY)
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::options::StoreOptions;
 use super::url::{Scheme, StoreUrl};
+use crate::duration::words;
 
 /// What a kind of store makes of a TTL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,17 +59,17 @@ impl Usual {
 impl Takeover {
     /// When a silent holder's lock is free, in words.
     pub fn expiry(&self) -> String {
-        let mut words = match self.lasts {
+        let mut text = match self.lasts {
             1 => "one TTL after its last renewal".to_owned(),
             many => format!("{many} TTLs after its last renewal"),
         };
         if !self.delay.is_zero() {
-            words += &format!(" and {} of lock delay", humantime::format_duration(self.delay));
+            text += &format!(" and {} of lock delay", words(self.delay));
         }
         if !self.late.is_zero() {
-            words += &format!(", up to {} late", humantime::format_duration(self.late));
+            text += &format!(", up to {} late", words(self.late));
         }
-        words
+        text
     }
 
     /// The pause before a driver looks again, whose store tells nobody of a change: of another length each time, so that nodes

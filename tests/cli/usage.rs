@@ -109,7 +109,6 @@ fn every_wrong_store_gets_its_sentence() {
         ("etcd", "no store URL"),
         ("etcd://", "no host"),
         ("redis://10.0.0.1", "no store `redis`"),
-        ("consul://10.0.0.1:8500", "not in this version"),
         ("sqlite://lock.db", "three slashes"),
         ("postgres://bellwether@10.0.0.1", "names no database"),
         ("mysql://10.0.0.1/bellwether", "needs a user"),

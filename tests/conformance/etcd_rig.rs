@@ -1,7 +1,7 @@
 //! What the tests of the etcd driver alone have in common: locks, whole candidates, and eyes on the keys.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -87,7 +87,12 @@ pub(crate) struct Log {
 impl Log {
     /// Logs into the folder of `etcd`.
     pub(crate) fn start(etcd: &Etcd) -> Self {
-        let file = etcd.folder().join("log");
+        Self::start_in(etcd.folder())
+    }
+
+    /// Logs into this folder.
+    pub(crate) fn start_in(folder: &Path) -> Self {
+        let file = folder.join("log");
         let writer = Mutex::new(File::create(&file).expect("create a log"));
         let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
         Self { file, _subscriber: tracing::subscriber::set_default(subscriber) }

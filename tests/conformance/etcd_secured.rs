@@ -131,7 +131,7 @@ async fn a_change_of_rights_costs_no_call() {
 }
 
 /// Certificates of an authority of the test's own: one for the server, one for clients.
-async fn certificates(folder: &Path) {
+pub(crate) async fn certificates(folder: &Path) {
     openssl(folder, &["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem"])
         .await;
     std::fs::write(folder.join("names"), "subjectAltName=IP:127.0.0.1\n").expect("write the server's names");

@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 use crate::etcd_server::wait_for;
-use crate::kubernetes_rig::{LONG_TTL, SERVICE, SLACK, lock, node, spec};
+use crate::kubernetes_rig::{LONG_TTL, PYTHON_PACKAGES, SERVICE, SLACK, lock, node, spec};
 use crate::kubernetes_server::{Kubernetes, NAMESPACE, lease_name};
 use crate::suite::steps::{PROMPT, leader, lose, release, renew, win};
 
@@ -28,7 +28,7 @@ impl Rival {
         let mut child = Command::new("python3")
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/kubernetes_candidate.py"))
             .args([&lease_name(SERVICE), NAMESPACE, identity])
-            .env("PYTHONPATH", crate::kubernetes_server::python_packages())
+            .env("PYTHONPATH", PYTHON_PACKAGES)
             .env(
                 "KUBECONFIG",
                 server.kubeconfig_with(&format!("https://{}", server.address()), &serde_json::json!({"token": "valid-token"})),

@@ -3,6 +3,15 @@
 mod harness;
 mod suite;
 
+mod consul;
+mod consul_agents;
+mod consul_interop;
+mod consul_meddler;
+mod consul_reports;
+mod consul_rig;
+mod consul_secured;
+#[path = "../support/consul.rs"]
+mod consul_server;
 mod etcd;
 mod etcd_interop;
 mod etcd_members;
@@ -24,3 +33,13 @@ mod sqlite;
 mod sqlite_file;
 #[path = "../support/wire.rs"]
 mod wire;
+
+#[path = "../support/kazoo.rs"]
+mod kazoo;
+mod zookeeper;
+mod zookeeper_interop;
+mod zookeeper_members;
+mod zookeeper_reports;
+mod zookeeper_secured;
+#[path = "../support/zookeeper.rs"]
+mod zookeeper_server;

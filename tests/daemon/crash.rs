@@ -42,7 +42,7 @@ async fn a_frozen_primary_is_replaced_and_serves_no_more_on_sqlite() {
 }
 
 /// SIGKILL: no GET through a survivor fails, a POST only as `maybe-executed`, and the dead node comes back as a replica.
-async fn killed(kind: Kind) {
+pub(crate) async fn killed(kind: Kind) {
     let mut cluster = Cluster::start(kind, TTL).await;
     let one = cluster.watch();
     let load = Load::start(cluster.addresses(), WORK);
@@ -52,7 +52,7 @@ async fn killed(kind: Kind) {
     let running = Running::start(cluster.addresses(), LONG_WORK, &cluster.ledger).await;
 
     cluster.nodes[primary].kill().await;
-    cluster.settled_after(epoch, 2, TTL + TAKEOVER).await;
+    cluster.settled_after(epoch, 2, kind.lasts(TTL) + TAKEOVER).await;
     load.answers(100).await;
     cluster.restart(primary);
     cluster.settled_after(epoch, 3, TAKEOVER).await;
@@ -73,8 +73,8 @@ async fn killed(kind: Kind) {
     cluster.balances().await;
 }
 
-/// SIGSTOP for two TTLs: the same, and after SIGCONT nothing is served under the old epoch.
-async fn frozen(kind: Kind) {
+/// SIGSTOP for a TTL longer than the lock lasts: the same, and after SIGCONT nothing is served under the old epoch.
+pub(crate) async fn frozen(kind: Kind) {
     let cluster = Cluster::start(kind, TTL).await;
     let one = cluster.watch();
     let load = Load::start(cluster.addresses(), WORK);
@@ -92,7 +92,7 @@ async fn frozen(kind: Kind) {
         client.send(asked).await
     })));
     // The time for which it is frozen is the scenario itself.
-    tokio::time::sleep(TTL * 2).await;
+    tokio::time::sleep(kind.lasts(TTL) + TTL).await;
     cluster.nodes[primary].signal(Signal::CONT);
     cluster.settled_after(epoch, 3, TAKEOVER).await;
     load.answers(150).await;

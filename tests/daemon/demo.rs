@@ -97,7 +97,7 @@ async fn told(folder: &std::path::Path, arguments: &[&str]) -> (Output, Duration
     let mut tries = 0;
     loop {
         let started = Instant::now();
-        let output = within("the demo", LIMIT, demo(folder, arguments).output()).await.expect("the demo starts");
+        let output = within("the demo", LIMIT, demo(folder, arguments).output()).await.expect("run the demo");
         tries += 1;
         if tries == 3 || !String::from_utf8_lossy(&output.stderr).contains("this machine is too busy for a demo") {
             return (output, started.elapsed());

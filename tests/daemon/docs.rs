@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::support::app::App;
+use crate::support::consul::{self, Consul};
 use crate::support::daemon::Manage;
 use crate::support::etcd::Etcd;
 use crate::support::http::{self, get, request};
@@ -21,7 +22,7 @@ use crate::support::{port, wait_for, within};
 /// How long one example may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The tests of this file that run shell examples, by the names that the documents use.
-const RUN: [&str; 7] = ["make", "before", "etcd-node", "etcd-client", "etcdctl", "sqlite", "resign"];
+const RUN: [&str; 9] = ["make", "before", "etcd-node", "etcd-client", "etcdctl", "consul", "consul-token", "sqlite", "resign"];
 
 #[derive(Debug)]
 struct Example {
@@ -68,7 +69,9 @@ fn translated(text: &str, here: &[(&str, String)]) -> String {
 /// A shell that runs `command`, with the binary under test on its path.
 fn shell(command: &str) -> Command {
     let folder = Path::new(env!("CARGO_BIN_EXE_bellwether")).parent().expect("a folder of binaries");
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a path"));
+    let tools = consul::binary();
+    let tools = tools.parent().expect("a folder of tools");
+    let path = format!("{}:{}:{}", folder.display(), tools.display(), std::env::var("PATH").expect("a path"));
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env("PATH", path).stdin(Stdio::null()).kill_on_drop(true);
     shell
@@ -168,7 +171,7 @@ async fn the_set_up_with_three_hosts_and_etcd_works_as_written() {
 async fn asking_the_store_and_the_plan_works_as_written() {
     let etcd = Etcd::start().await;
     let here = [("10.0.0.1:2379", etcd.address().to_string())];
-    for (command, words) in translated(&example("sh run=before").text, &here).lines().zip(["kept    expiry", "crash         typically"]) {
+    for (command, words) in translated(&example("sh run=before").text, &here).lines().zip(["  expiry  ", "crash         typically"]) {
         let text = succeeds(command).await;
         assert!(text.contains(words), "{command}: {text}");
     }
@@ -219,6 +222,27 @@ async fn resigning_and_looking_into_the_sqlite_file_work_as_written() {
     assert!(row.contains("default|") && row.contains(&epoch.to_string()), "{row}");
     let said = succeeds(&translated(&example("sh run=resign").text, &here)).await;
     assert!(said.starts_with("resigned"), "{said}");
+}
+
+/// The rules for a token, what it then allows, and what Consul's own tool shows.
+#[tokio::test]
+async fn an_election_with_the_documented_token_in_consul_works_as_written() {
+    const ROOT: &str = "11111111-2222-3333-4444-555555555555";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let acl = json!({"enabled": true, "default_policy": "deny", "tokens": {"master": ROOT}});
+    let consul = Consul::start_with(true, &json!({"acl": acl})).await;
+    let as_root = format!("export CONSUL_HTTP_ADDR={} CONSUL_HTTP_TOKEN={ROOT}; ", consul.address());
+    let made = succeeds(&(as_root.clone() + &example("sh run=consul-token").text)).await;
+    let token = made.lines().find_map(|line| line.strip_prefix("SecretID:")).expect("a token").trim();
+    let file = folder.path().join("token");
+    std::fs::write(&file, token).expect("write the token");
+
+    let manage = Manage::new("a", folder.path()).replicated(&consul.url(), Duration::from_secs(10));
+    let node = manage.with(["--store-opt", &format!("token-file={}", file.display())]).start().await;
+    let epoch = node.becomes("primary", LIMIT).await.epoch.to_string();
+    let here = [("10.0.0.1:8500", consul.address().to_string())];
+    let shown = succeeds(&(as_root + &translated(&example("sh run=consul").text, &here))).await;
+    assert!(shown.contains(&node.address().to_string()) && shown.contains(&epoch), "{shown}");
 }
 
 /// The error that the documents show has the keys of a real one.

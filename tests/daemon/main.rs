@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod consul;
 mod crash;
 mod demo;
 mod docs;
@@ -13,6 +14,7 @@ mod expect;
 mod foresight;
 mod forward;
 mod headers;
+mod kubernetes;
 mod outage;
 mod partition;
 mod planned;

@@ -22,7 +22,7 @@ const HOLD: &[&str] = &["--hold-timeout", "30s"];
 
 /// What the store knows when it is back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Memory {
+pub(crate) enum Memory {
     Kept,
     Lost,
 }
@@ -48,7 +48,7 @@ async fn an_sqlite_file_that_was_removed_during_a_long_lock_is_made_anew() {
 }
 
 /// B01, B73, B122: four TTLs without a store. Requests wait, local routes answer, and nothing is restarted.
-async fn outage(kind: Kind, memory: Memory) {
+pub(crate) async fn outage(kind: Kind, memory: Memory) {
     let mut cluster = Cluster::start_with(kind, TTL, HOLD).await;
     let one = cluster.watch();
     let primary = cluster.settled(3, RETRY).await;
@@ -69,15 +69,14 @@ async fn outage(kind: Kind, memory: Memory) {
     match memory {
         Memory::Kept => cluster.store.recover().await,
         Memory::Lost => {
-            // etcd counts its revisions from 1 again; a row that is made anew starts above every earlier one.
-            if kind == Kind::Etcd {
+            if kind.counts_anew() {
                 cluster.ledger.start_over();
             }
             cluster.store.recover_empty().await;
         }
     }
-    let above = if memory == Memory::Lost && kind == Kind::Etcd { 0 } else { epoch };
-    cluster.settled_after(above, 3, TTL + RETRY).await;
+    let above = if memory == Memory::Lost && kind.counts_anew() { 0 } else { epoch };
+    cluster.settled_after(above, 3, kind.lasts(TTL) + RETRY).await;
     load.answers(60).await;
 
     let outcomes = load.stop().await;
@@ -112,23 +111,26 @@ async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
     assert_eq!(get(node.address(), "/_bellwether/primary").await.status, 503);
 }
 
-/// B02: a single node that lost its lock to a frozen store is primary again.
 #[tokio::test]
 async fn a_single_node_that_lost_its_lock_leads_again() {
-    let mut cluster = Cluster::start_with(Kind::Etcd, TTL, HOLD).await;
+    single(Kind::Etcd).await;
+}
+
+/// B02: a single node that lost its lock to a frozen store is primary again.
+pub(crate) async fn single(kind: Kind) {
+    let mut cluster = Cluster::start_with(kind, TTL, HOLD).await;
     let primary = cluster.settled(3, RETRY).await;
     for other in cluster.others(primary) {
         cluster.nodes[other].signal(Signal::TERM);
         assert!(cluster.nodes[other].ended(RETRY).await.success());
     }
-    let Store::Etcd(etcd) = &cluster.store else { unreachable!("this test runs on etcd") };
     for _ in 0..2 {
         let epoch = cluster.epoch_at(primary).await;
-        etcd.signal(Signal::STOP);
+        cluster.store.signal(Signal::STOP);
         cluster.nodes[primary].becomes("electing", RETRY).await;
         sleep(TTL).await;
-        etcd.signal(Signal::CONT);
-        cluster.settled_after(epoch, 1, TTL + RETRY).await;
+        cluster.store.signal(Signal::CONT);
+        cluster.settled_after(epoch, 1, kind.lasts(TTL) + RETRY).await;
         assert_eq!(get(cluster.nodes[primary].address(), "/who").await.text(), cluster.nodes[primary].name());
     }
 }
@@ -150,7 +152,12 @@ async fn a_deleted_row_ends_the_tenure_on_sqlite() {
 
 /// An operator deletes the leader's record: there is a new tenure, and the app executes nothing under the old one after it.
 /// Returns for how long two nodes were primary.
-async fn deleted(kind: Kind) -> Duration {
+pub(crate) async fn deleted(kind: Kind) -> Duration {
+    meddled(kind, async |store| store.delete_leader().await).await
+}
+
+/// The same with whatever an operator does to end a tenure.
+pub(crate) async fn meddled(kind: Kind, meddle: impl AsyncFnOnce(&Store)) -> Duration {
     let cluster = Cluster::start_with(kind, LONG_TTL, HOLD).await;
     let one = cluster.watch();
     let load = Load::gentle(cluster.addresses(), WORK);
@@ -158,8 +165,8 @@ async fn deleted(kind: Kind) -> Duration {
     let primary = cluster.settled(3, RETRY).await;
     let epoch = cluster.epoch_at(primary).await;
 
-    cluster.store.delete_leader().await;
-    cluster.settled_after(epoch, 3, LONG_TTL + RETRY).await;
+    meddle(&cluster.store).await;
+    cluster.settled_after(epoch, 3, kind.lasts(LONG_TTL) + RETRY).await;
     load.answers(60).await;
 
     let outcomes = load.stop().await;

@@ -9,6 +9,7 @@ use crate::support::cluster::Cluster;
 use crate::support::daemon::Daemon;
 use crate::support::http::get;
 use crate::support::load::{End, Load};
+use crate::support::store::Kind;
 use crate::support::wait_for;
 use crate::support::wire::Mode;
 
@@ -20,17 +21,17 @@ const HOLD: &[&str] = &["--hold-timeout", "30s"];
 /// B04: a primary whose calls to the store are swallowed steps down by its own clock before anybody else may lead.
 #[tokio::test]
 async fn a_primary_cut_off_from_the_store_steps_down_in_time() {
-    cut_off(Mode::Blackhole).await;
+    cut_off(Kind::Etcd, Mode::Blackhole).await;
 }
 
 /// B04, as reported: the connection stays, and every call takes a minute.
 #[tokio::test]
 async fn a_primary_with_a_crawling_store_steps_down_in_time() {
-    cut_off(Mode::Delay(Duration::from_secs(60))).await;
+    cut_off(Kind::Etcd, Mode::Delay(Duration::from_secs(60))).await;
 }
 
-async fn cut_off(mode: Mode) {
-    let (cluster, wires) = Cluster::start_wired(TTL, HOLD).await;
+pub(crate) async fn cut_off(kind: Kind, mode: Mode) {
+    let (cluster, wires) = Cluster::start_wired(kind, TTL, HOLD).await;
     let one = cluster.watch();
     let load = Load::gentle(cluster.addresses(), WORK);
     load.answers(60).await;
@@ -41,7 +42,7 @@ async fn cut_off(mode: Mode) {
     // A TTL later its last renewal is longer ago than that. Whoever asks then finds no primary, however late he asks.
     sleep(TTL).await;
     assert_eq!(cluster.nodes[primary].info().await.role, "electing");
-    let next = cluster.led_after(epoch, TTL * 2 + LIMIT).await;
+    let next = cluster.led_after(epoch, kind.lasts(TTL) + LIMIT).await;
     assert_ne!(next, primary);
     load.answers(40).await;
     wires[primary].set(Mode::Pass);
@@ -62,7 +63,7 @@ async fn cut_off(mode: Mode) {
 #[tokio::test]
 async fn a_fault_shorter_than_the_lease_moves_nothing() {
     const LONG_TTL: Duration = Duration::from_secs(12);
-    let (mut cluster, wires) = Cluster::start_wired(LONG_TTL, &[]).await;
+    let (mut cluster, wires) = Cluster::start_wired(Kind::Etcd, LONG_TTL, &[]).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
@@ -88,8 +89,12 @@ async fn a_fault_shorter_than_the_lease_moves_nothing() {
 /// B21: a store whose answers take their time, differently each time, costs no tenure.
 #[tokio::test]
 async fn a_slow_store_costs_no_tenure() {
+    slow(Kind::Etcd).await;
+}
+
+pub(crate) async fn slow(kind: Kind) {
     const LONG_TTL: Duration = Duration::from_secs(6);
-    let (cluster, wires) = Cluster::start_wired(LONG_TTL, &[]).await;
+    let (cluster, wires) = Cluster::start_wired(kind, LONG_TTL, &[]).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
@@ -110,9 +115,13 @@ async fn a_slow_store_costs_no_tenure() {
 /// B10: the lock is given back also when the primary is asked to go in the middle of a renewal.
 #[tokio::test]
 async fn a_lock_is_released_in_the_middle_of_a_renewal() {
+    released(Kind::Etcd).await;
+}
+
+pub(crate) async fn released(kind: Kind) {
     const LONG_TTL: Duration = Duration::from_secs(20);
     const DELAY: Duration = Duration::from_millis(500);
-    let (mut cluster, wires) = Cluster::start_wired(LONG_TTL, &[]).await;
+    let (mut cluster, wires) = Cluster::start_wired(kind, LONG_TTL, &[]).await;
     for _ in 0..2 {
         let primary = cluster.settled(3, LIMIT).await;
         let epoch = cluster.epoch_at(primary).await;
@@ -143,7 +152,7 @@ async fn renews(node: &Daemon, ttl: Duration) {
 /// A replica that is cut off from the store still serves its local routes and gives no request to a leader of the past.
 #[tokio::test]
 async fn a_replica_cut_off_from_the_store_serves_again_when_it_is_back() {
-    let (cluster, wires) = Cluster::start_wired(TTL, HOLD).await;
+    let (cluster, wires) = Cluster::start_wired(Kind::Etcd, TTL, HOLD).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let [replica, _] = cluster.others(primary);

@@ -52,7 +52,7 @@ async fn no_node_leads_while_requests_of_the_last_tenure_run_on_sqlite() {
 }
 
 /// B09, B69: SIGTERM under load, three times in turn with restarts, and a TTL that nobody can have waited for.
-async fn terminated(kind: Kind) {
+pub(crate) async fn terminated(kind: Kind) {
     let mut cluster = Cluster::start(kind, LONG_TTL).await;
     let one = cluster.watch();
     let load = Load::start(cluster.addresses(), WORK);
@@ -88,7 +88,7 @@ async fn terminated(kind: Kind) {
 }
 
 /// B02: whoever leads resigns, thirty times in a row; nobody stops being a candidate, and no request fails.
-async fn resigned_in_turn(kind: Kind) {
+pub(crate) async fn resigned_in_turn(kind: Kind) {
     const CHANGES: usize = 30;
     // A request may meet several changes in a row on a machine that is slower at serving than at changing.
     let cluster = Cluster::start_with(kind, SHORT_TTL, &["--hold-timeout", "30s"]).await;
@@ -128,7 +128,7 @@ async fn resigned_in_turn(kind: Kind) {
 }
 
 /// B08, B124: long requests through every node finish before anybody else leads; those that come meanwhile wait.
-async fn drained(kind: Kind) {
+pub(crate) async fn drained(kind: Kind) {
     const LONG: Duration = Duration::from_secs(5);
     let mut cluster = Cluster::start(kind, LONG_TTL).await;
     let primary = cluster.settled(3, LIMIT).await;

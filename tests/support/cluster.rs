@@ -7,7 +7,6 @@ use tempfile::TempDir;
 
 use super::app::App;
 use super::daemon::{Daemon, Info, Manage};
-use super::etcd::Etcd;
 use super::http::{Broken, Method};
 use super::ledger::Ledger;
 use super::load::{End, Outcome};
@@ -44,13 +43,14 @@ impl Cluster {
         Self::launch(store, folder, urls, ttl, arguments).await
     }
 
-    /// The same on etcd, where each node reaches it over a wire of its own.
-    pub(crate) async fn start_wired(ttl: Duration, arguments: &[&str]) -> (Self, [Wire; NODES]) {
+    /// The same, where each node reaches the store's server over a wire of its own.
+    pub(crate) async fn start_wired(kind: Kind, ttl: Duration, arguments: &[&str]) -> (Self, [Wire; NODES]) {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let etcd = Etcd::start().await;
-        let wires = [Wire::to(etcd.address()).await, Wire::to(etcd.address()).await, Wire::to(etcd.address()).await];
-        let urls = wires.each_ref().map(|wire| format!("etcd://{}", wire.address()));
-        (Self::launch(Store::Etcd(etcd), folder, urls, ttl, arguments).await, wires)
+        let store = Store::start(kind, folder.path()).await;
+        let server = store.server();
+        let wires = [Wire::to(server).await, Wire::to(server).await, Wire::to(server).await];
+        let urls = wires.each_ref().map(|wire| store.url_by(wire.address()));
+        (Self::launch(store, folder, urls, ttl, arguments).await, wires)
     }
 
     async fn launch(store: Store, folder: TempDir, urls: [String; NODES], ttl: Duration, arguments: &[&str]) -> Self {

@@ -19,6 +19,9 @@ const LOCAL: Duration = Duration::from_secs(20);
 /// How long a process may take to start and to listen on a busy machine.
 const START: Duration = Duration::from_secs(30);
 
+/// Where Debian has it, on whichever machine.
+const FAKETIME: &str = "/usr/$LIB/faketime/libfaketime.so.1";
+
 /// What `/info` says.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Info {
@@ -35,6 +38,9 @@ pub(crate) struct Manage {
     pub(crate) address: SocketAddr,
     admin: SocketAddr,
     arguments: Vec<String>,
+    /// By how much its wall clock is wrong.
+    clock: Option<&'static str>,
+    variables: Vec<(&'static str, String)>,
     log: PathBuf,
 }
 
@@ -43,7 +49,15 @@ impl Manage {
     pub(crate) fn new(name: &str, folder: &Path) -> Self {
         let (address, admin) = (port::free(), port::free());
         let arguments = ["manage", "--host", &address.to_string(), "--admin", &admin.to_string()].map(str::to_owned).into();
-        Self { name: name.to_owned(), address, admin, arguments, log: folder.join(format!("{name}.log")) }
+        Self {
+            name: name.to_owned(),
+            address,
+            admin,
+            arguments,
+            clock: None,
+            variables: Vec::new(),
+            log: folder.join(format!("{name}.log")),
+        }
     }
 
     /// Takes part in the election in `store` under its own address.
@@ -55,7 +69,7 @@ impl Manage {
     /// Takes part in the election in `store`, telling the others to reach it at `advertise`.
     pub(crate) fn replicated_as(self, advertise: &str, store: &str, ttl: Duration) -> Self {
         let ttl = format!("{}ms", ttl.as_millis());
-        self.with(["--replication", "--advertise", advertise, "--replication-ttl", &ttl, store])
+        self.with(["--replication", "--advertise", advertise, "--replication-ttl", &ttl]).with(store.split(' '))
     }
 
     /// Serves the app at `app`.
@@ -67,6 +81,18 @@ impl Manage {
     pub(crate) fn administered_at(mut self, admin: &str) -> Self {
         let place = self.arguments.iter().position(|argument| argument == "--admin").expect("every node has one") + 1;
         admin.clone_into(&mut self.arguments[place]);
+        self
+    }
+
+    /// Lives by a wall clock that is wrong by this much, as faketime(1) writes it. Needs the Debian package faketime.
+    pub(crate) fn by_clock(mut self, offset: &'static str) -> Self {
+        self.clock = Some(offset);
+        self
+    }
+
+    /// Has these in its environment.
+    pub(crate) fn env(mut self, variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        self.variables.extend(variables);
         self
     }
 
@@ -91,6 +117,11 @@ impl Manage {
     pub(crate) fn spawn(&self) -> Daemon {
         let log = File::options().create(true).append(true).open(&self.log).expect("open a node's log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
+        if let Some(offset) = self.clock {
+            // Not by the command faketime, which stands between us and the process that is to be killed.
+            command.envs([("LD_PRELOAD", FAKETIME), ("FAKETIME", offset), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
+        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BELLWETHER_")) {
             command.env_remove(name);
@@ -191,6 +222,13 @@ impl Daemon {
     pub(crate) fn pid(&self) -> Pid {
         let pid = self.child.id().expect("a running process");
         Pid::from_raw(pid.try_into().expect("a process id")).expect("a process id")
+    }
+
+    /// # Panics
+    /// When its wall clock is the machine's.
+    pub(crate) fn assert_by_false_clock(&self) {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("a running process");
+        assert!(maps.contains("libfaketime"), "{} has no false clock: is the Debian package faketime there?", self.name());
     }
 
     /// Its resident memory, in KiB.

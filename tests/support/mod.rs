@@ -5,9 +5,11 @@
 
 pub(crate) mod app;
 pub(crate) mod cluster;
+pub(crate) mod consul;
 pub(crate) mod daemon;
 pub(crate) mod etcd;
 pub(crate) mod http;
+pub(crate) mod kubernetes;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod metrics;

@@ -114,7 +114,7 @@ impl Exec {
 mod tests {
     use super::*;
 
-    fn exec(script: &str, more: Value) -> Result<Exec, String> {
+    fn exec(script: &str, more: &Value) -> Result<Exec, String> {
         let mut config = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         Exec::new(serde_json::from_value(config).unwrap(), Path::new("/"), &json!({"server": "https://h"}))
@@ -125,7 +125,7 @@ mod tests {
         let script = r#"case "$KUBERNETES_EXEC_INFO" in *'"server":"https://h"'*) ;; *) exit 3;; esac
             echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"$WHO-1\"}}""#;
         let more = json!({"env": [{"name": "WHO", "value": "alice"}], "provideClusterInfo": true});
-        let (token, identity) = exec(script, more).unwrap().run().await.map_err(|why| panic!("{why}")).unwrap();
+        let (token, identity) = exec(script, &more).unwrap().run().await.map_err(|why| panic!("{why}")).unwrap();
         assert_eq!(token.unwrap().expose(), "alice-1");
         assert!(identity.is_none());
     }
@@ -133,10 +133,10 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_gives_nothing_says_so_without_its_output() {
         for (script, words) in [("echo hunter2", "no ExecCredential"), ("echo hunter2; exit 4", "exit status: 4")] {
-            let error = exec(script, json!({})).unwrap().run().await.map(drop).unwrap_err();
+            let error = exec(script, &json!({})).unwrap().run().await.map(drop).unwrap_err();
             assert!(error.contains(words) && !error.contains("hunter2"), "{error}");
         }
-        let error = exec("true", json!({"interactiveMode": "Always"})).map(drop).unwrap_err();
+        let error = exec("true", &json!({"interactiveMode": "Always"})).map(drop).unwrap_err();
         assert!(error.contains("terminal"), "{error}");
     }
 }

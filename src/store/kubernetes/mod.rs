@@ -74,7 +74,11 @@ struct Shared {
 
 impl Shared {
     async fn acquire(&self) -> Result<Option<Arc<Record>>, Failure> {
-        let record = match self.place.look().await? {
+        let present = self.place.look().await?;
+        if !self.place.view.is_free_for(&self.node) {
+            return Ok(None);
+        }
+        let record = match present {
             Some(record) => record,
             None => match self.place.create().await? {
                 Written::Done(record) => record,
@@ -84,8 +88,7 @@ impl Shared {
                 },
             },
         };
-        let is_free = record.names(&self.node) || self.place.view.standing() == Standing::Free;
-        if !is_free {
+        if !self.place.view.is_free_for(&self.node) {
             return Ok(None);
         }
         let taken = record.taken(&self.node, self.ttl, self.place.view.greatest());
@@ -142,7 +145,7 @@ impl Lock for KubernetesLock {
     }
 
     async fn changed(&self, seen: Option<&Leader>) -> Result<(), StoreError> {
-        watch::changed(&self.shared.place, &mut *self.watch.lock().await, seen).await
+        watch::changed(&self.shared.place, &self.shared.node, &mut *self.watch.lock().await, seen).await
     }
 }
 

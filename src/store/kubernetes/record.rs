@@ -91,6 +91,11 @@ impl Record {
         self.uid == other.uid && self.spec == other.spec
     }
 
+    /// The holder's signature, if there is one.
+    pub(super) fn identity(&self) -> Option<&str> {
+        self.spec.holder_identity.as_deref().filter(|identity| !identity.is_empty())
+    }
+
     pub(super) fn epoch(&self) -> Epoch {
         let transitions = u64::try_from(self.spec.lease_transitions.unwrap_or(0)).unwrap_or(0);
         Epoch(self.base.unwrap_or(0) + transitions)
@@ -106,10 +111,7 @@ impl Record {
     }
 
     pub(super) fn holder(&self) -> Holder<'_> {
-        let identity = self.spec.holder_identity.as_deref().unwrap_or_default();
-        if identity.is_empty() {
-            return Holder::Nobody;
-        }
+        let Some(identity) = self.identity() else { return Holder::Nobody };
         let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
         let lasts = seconds.map(Duration::from_secs);
         match (node_of(identity), lasts) {
@@ -203,7 +205,7 @@ mod tests {
         Node { address: "10.0.0.1:4000".parse().unwrap(), boot: "00000000000000ab".parse().unwrap() }
     }
 
-    fn record(version: u64, annotations: Value, spec: Value) -> Record {
+    fn record(version: u64, annotations: &Value, spec: &Value) -> Record {
         let metadata =
             json!({"name": "n", "uid": "u", "resourceVersion": version.to_string(), "annotations": annotations, "labels": {"a": "b"}});
         Record::read(json!({"metadata": metadata, "spec": spec})).unwrap()
@@ -221,11 +223,11 @@ mod tests {
 
     #[test]
     fn a_first_tenure_starts_above_all_changes_before_it() {
-        let first = taken(&record(700, Value::Null, json!({"holderIdentity": "", "leaseTransitions": 0})), 0);
+        let first = taken(&record(700, &Value::Null, &json!({"holderIdentity": "", "leaseTransitions": 0})), 0);
         assert_eq!(first.epoch(), Epoch(700));
         let second = taken(&first, 0);
         assert_eq!((second.epoch(), second.spec.lease_transitions), (Epoch(701), Some(2)));
-        let anew = taken(&record(702, Value::Null, Value::Null), 0);
+        let anew = taken(&record(702, &Value::Null, &Value::Null), 0);
         assert!(anew.epoch() > second.epoch(), "{:?}", anew.epoch());
     }
 
@@ -241,11 +243,11 @@ mod tests {
             (json!({EPOCH_BASE: u64::MAX.to_string()}), json!(7), 7),
         ] {
             let spec = json!({"holderIdentity": "", "leaseTransitions": transitions});
-            let (old, next) = (record(900, annotations.clone(), spec.clone()), taken(&record(900, annotations.clone(), spec.clone()), 0));
+            let (old, next) = (record(900, &annotations, &spec), taken(&record(900, &annotations, &spec), 0));
             assert_eq!(old.epoch(), Epoch(before), "{annotations} {transitions}");
             assert!(next.epoch() > old.epoch(), "{annotations} {transitions}: {:?}", next.epoch());
             assert!(next.spec.lease_transitions.is_some_and(|count| count >= 0));
-            let knowing = taken(&record(900, annotations, spec), 1 << 40);
+            let knowing = taken(&record(900, &annotations, &spec), 1 << 40);
             assert!(knowing.epoch() > Epoch(1 << 40), "{:?}", knowing.epoch());
         }
     }
@@ -253,7 +255,7 @@ mod tests {
     #[test]
     fn a_holder_is_a_node_only_in_our_form() {
         let holder = |identity: &str, seconds: Value| {
-            let record = record(1, Value::Null, json!({"holderIdentity": identity, "leaseDurationSeconds": seconds}));
+            let record = record(1, &Value::Null, &json!({"holderIdentity": identity, "leaseDurationSeconds": seconds}));
             match record.holder() {
                 Holder::Nobody => "nobody",
                 Holder::Node { .. } if record.names(&node()) => "us",
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_others_wrote_into_the_object_stays() {
-        let old = record(1, json!({"x": "y"}), json!({"holderIdentity": "z", "preferredHolder": "w"}));
+        let old = record(1, &json!({"x": "y"}), &json!({"holderIdentity": "z", "preferredHolder": "w"}));
         for object in [old.taken(&node(), Duration::from_secs(3), Epoch(0)), old.renewed(), old.released()] {
             assert_eq!((&object["metadata"]["annotations"]["x"], &object["metadata"]["labels"]["a"]), (&json!("y"), &json!("b")));
             assert_eq!((&object["spec"]["preferredHolder"], &object["metadata"]["uid"]), (&json!("w"), &json!("u")));

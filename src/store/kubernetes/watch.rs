@@ -1,5 +1,7 @@
 //! Hearing of changes: one watch, which outlives the calls that wait on it.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -8,6 +10,7 @@ use super::line::Lines;
 use super::place::Place;
 use super::record::Record;
 use crate::clock;
+use crate::node::Node;
 use crate::store::contract::{Leader, StoreError};
 
 /// A watch in progress.
@@ -34,13 +37,13 @@ enum Event {
 ///
 /// # Cancel safety
 /// Dropped at any point, the watch stays for the next call.
-pub(super) async fn changed(place: &Place, slot: &mut Option<Watch>, seen: Option<&Leader>) -> Result<(), StoreError> {
+pub(super) async fn changed(place: &Place, node: &Node, slot: &mut Option<Watch>, seen: Option<&Leader>) -> Result<(), StoreError> {
     loop {
         let holder = place.view.leader(&place.words())?;
         if holder.as_ref().map(|(leader, _)| leader) != seen {
             return Ok(());
         }
-        let time = holder.map(|(_, left)| left);
+        let time = holder.map(|(_, left)| left).or_else(|| place.view.bereft(node));
         // A holder is heard of at least each time that it renews, so a watch that is silent for longer leads nowhere.
         if let (Some(watch), Some(lasts)) = (&*slot, place.view.record().and_then(|record| record.lasts()))
             && clock::now() - watch.heard > lasts
@@ -57,8 +60,8 @@ pub(super) async fn changed(place: &Place, slot: &mut Option<Watch>, seen: Optio
         };
         let event = tokio::select! {
             event = watch.next(place) => event,
-            // Just past the expiry.
-            () = sleep(time.unwrap_or_default() + std::time::Duration::from_millis(1)), if time.is_some() => continue,
+            // Just past the time of whoever holds it, or has lost its object.
+            () = sleep(time.unwrap_or_default() + Duration::from_millis(1)), if time.is_some() => return Ok(()),
         };
         match event {
             Ok(Event::State(record)) => place.view.note_late(record),

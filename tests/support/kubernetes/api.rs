@@ -42,9 +42,9 @@ pub(crate) struct Rules {
     pub(crate) instead: Option<(u16, String)>,
     /// How long a watch lasts.
     pub(crate) watch_for: Duration,
-    /// Raised to end all watches.
-    epoch: u64,
-    /// Requests so far, as `VERB user-agent-product`.
+    /// Raised to end all watches, as a server does from time to time.
+    pub(crate) epoch: u64,
+    /// Requests so far, as `VERB by USER`.
     pub(crate) requests: Vec<String>,
 }
 
@@ -74,12 +74,6 @@ impl State {
         let done = act(&mut self.objects.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.send_modify(|number| *number += 1);
         done
-    }
-
-    /// Ends all watches, as a server does from time to time.
-    pub(crate) fn end_watches(&self) {
-        self.rules().epoch += 1;
-        self.changed.send_modify(|number| *number += 1);
     }
 
     /// Stands still for as long as the server is frozen.

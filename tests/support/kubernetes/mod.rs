@@ -10,10 +10,8 @@ pub(crate) mod objects;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -43,8 +41,8 @@ pub(crate) const ACCOUNT: &str = "system:serviceaccount:shop:web";
 #[derive(Debug)]
 pub(crate) struct Kubernetes {
     address: SocketAddr,
-    state: Arc<State>,
-    folder: TempDir,
+    pub(crate) state: Arc<State>,
+    pub(crate) folder: TempDir,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -75,10 +73,6 @@ impl Kubernetes {
         self.address
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
     pub(crate) fn file(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
@@ -86,11 +80,6 @@ impl Kubernetes {
     /// A kubeconfig that leads to `server`, which may be a wire to this one, and shows the token.
     pub(crate) fn kubeconfig_to(&self, server: SocketAddr) -> String {
         self.kubeconfig_with(&format!("https://{server}"), &json!({"tokenFile": "token"}))
-    }
-
-    /// A kubeconfig that leads to this server.
-    pub(crate) fn kubeconfig(&self) -> String {
-        self.kubeconfig_to(self.address)
     }
 
     /// A kubeconfig for a user of this kind.
@@ -113,7 +102,7 @@ impl Kubernetes {
 
     /// Ends the server as a crash does.
     pub(crate) fn stop(&mut self) {
-        self.thaw();
+        self.freeze(false);
         if let Some((stop, thread)) = self.running.take() {
             stop.cancel();
             thread.join().expect("the server's thread");
@@ -146,20 +135,10 @@ impl Kubernetes {
         self.restart().await;
     }
 
-    /// The server answers nothing from now on, and keeps all connections.
-    pub(crate) fn freeze(&self) {
-        *self.state.frozen.0.lock().expect("no panic under this lock") = true;
-    }
-
-    /// It goes on.
-    pub(crate) fn thaw(&self) {
-        *self.state.frozen.0.lock().expect("no panic under this lock") = false;
+    /// Answers nothing from now on, and keeps all connections; or goes on.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        *self.state.frozen.0.lock().expect("no panic under this lock") = frozen;
         self.state.frozen.1.notify_all();
-    }
-
-    /// Answers everything with this; or works as it should.
-    pub(crate) fn answer_with(&self, instead: Option<(u16, &str)>) {
-        self.state.rules().instead = instead.map(|(code, text)| (code, text.to_owned()));
     }
 
     /// Lets this token's bearer in.
@@ -177,28 +156,9 @@ impl Kubernetes {
         self.state.rules().verbs.insert(ACCOUNT.to_owned(), verbs.to_vec());
     }
 
-    /// Ends all watches after this long.
-    pub(crate) fn watch_for(&self, time: Duration) {
-        self.state.rules().watch_for = time;
-    }
-
-    pub(crate) fn end_watches(&self) {
-        self.state.end_watches();
-    }
-
-    /// What was asked so far: `get by USER` and the like.
-    pub(crate) fn requests(&self) -> Vec<String> {
-        self.state.rules().requests.clone()
-    }
-
     /// Does something with the objects behind the API's back.
     pub(crate) fn objects<R>(&self, act: impl FnOnce(&mut objects::Objects) -> R) -> R {
         self.state.objects(act)
-    }
-
-    /// The lease of a service, if there is one.
-    pub(crate) fn lease(&self, service: &str) -> Option<Value> {
-        self.objects(|objects| objects.lease(NAMESPACE, &lease_name(service)).cloned())
     }
 
     /// Deletes the lease of a service, as an operator may.
@@ -212,18 +172,11 @@ impl Kubernetes {
         let (code, answer) = self.objects(|objects| objects.patch(NAMESPACE, &lease_name(service), patch));
         assert_eq!(code, 200, "{answer}");
     }
-
-    /// Runs kubectl against this server, with the namespace set.
-    pub(crate) fn kubectl(&self) -> tokio::process::Command {
-        let mut command = tokio::process::Command::new("kubectl");
-        command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.folder.path()).kill_on_drop(true);
-        command
-    }
 }
 
 impl Drop for Kubernetes {
     fn drop(&mut self) {
-        self.thaw();
+        self.freeze(false);
         if let Some((stop, thread)) = self.running.take() {
             stop.cancel();
             thread.join().ok();
@@ -271,9 +224,4 @@ fn tls() -> ServerConfig {
         .with_client_cert_verifier(clients)
         .with_single_cert(read(&certificates.server.0), key)
         .expect("a certificate and its key")
-}
-
-/// Where `scripts/prepare.sh` puts the Kubernetes client for Python.
-pub(crate) fn python_packages() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/kubernetes-37.0.2"))
 }

@@ -10,9 +10,9 @@ pub(crate) struct Objects {
     /// The number of the last change of all.
     version: u64,
     leases: BTreeMap<(String, String), Value>,
-    changes: Vec<Change>,
+    pub(crate) changes: Vec<Change>,
     /// Changes up to this one are forgotten.
-    forgotten: u64,
+    pub(crate) forgotten: u64,
     uids: u64,
     pub(crate) namespaces: BTreeSet<String>,
     /// Takes no notice of the `uid` of a PUT, as no real server does.
@@ -105,7 +105,7 @@ impl Objects {
         let metadata = &mut lease["metadata"];
         metadata["namespace"] = namespace.into();
         metadata["uid"] = format!("{:08x}-0000-4000-8000-{:012x}", fastrand::u32(..), self.uids).into();
-        metadata["creationTimestamp"] = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string().into();
+        metadata["creationTimestamp"] = "2026-01-02T03:04:05Z".into();
         (201, self.store("ADDED", namespace, &name, lease))
     }
 
@@ -179,12 +179,6 @@ impl Objects {
         let wanted =
             |change: &&Change| change.version > version && change.namespace == namespace && change.object["metadata"]["name"] == name;
         Ok(self.changes.iter().find(wanted).cloned())
-    }
-
-    /// Forgets all changes so far, as compaction does.
-    pub(crate) fn forget(&mut self) {
-        self.forgotten = self.version;
-        self.changes.clear();
     }
 
     /// Something else changes in the cluster.

@@ -1,0 +1,232 @@
+//! The way to the ensemble: one session, on a connection to one member at a time, and the move to the next member when
+//! it does not answer. The session moves along, and with it whatever lies in it.
+//!
+//! Nothing is opened before the first call, and nothing is said to the servers but what calls say: whoever stops calling
+//! lets the session run out. That is why no client crate is used: they keep a session alive by themselves.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use super::connection::{Connection, Session, open};
+use super::failure::Failure;
+use crate::clock;
+use crate::node::Address;
+use crate::store::{Secret, StoreError};
+
+/// The user that the servers shall know us as. Has no `Debug`.
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) password: Secret,
+}
+
+/// All members, our session, and the connection to the present one.
+pub(super) struct Ensemble {
+    members: Vec<Address>,
+    login: Option<Login>,
+    /// For error messages.
+    place: String,
+    /// What is asked of the servers.
+    ttl: Duration,
+    /// How long the caller lets one call take, and we one member.
+    patience: Duration,
+    present: Mutex<Present>,
+    /// A connection that is being made. It outlives the call that began it, so that a slow one is made in the end.
+    underway: tokio::sync::Mutex<Option<Dialling>>,
+}
+
+struct Present {
+    member: usize,
+    session: Option<Session>,
+    connection: Option<Arc<Connection>>,
+}
+
+type Dialling = Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreFailure>> + Send>>;
+
+/// A failure to reach any member, and which one was tried last.
+type StoreFailure = (Failure, Address);
+
+impl Ensemble {
+    pub(super) fn new(members: &[Address], login: Option<Login>, place: String, ttl: Duration, call_timeout: Duration) -> Self {
+        Self {
+            members: members.to_vec(),
+            login,
+            place,
+            ttl,
+            patience: call_timeout,
+            present: Mutex::new(Present { member: 0, session: None, connection: None }),
+            underway: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    /// How long a member may be silent before another one is tried.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Makes `attempt` over the present connection and, where that fails, over a new one once. Attempts must be harmless
+    /// to repeat: a failed one may have taken effect.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time. If the member had not answered for a while by then, the next call goes to the next one.
+    pub(super) async fn call<T, A, F>(self: &Arc<Self>, operation: &'static str, attempt: A) -> Result<T, StoreError>
+    where
+        A: Fn(Arc<Connection>) -> F,
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let mut may_repeat = true;
+        loop {
+            let reached = self.connection().await;
+            let connection = reached.map_err(|(failure, member)| failure.into_store_error(operation, member.as_str(), &self.place))?;
+            let turn = Turn { ensemble: self, connection: &connection, began: clock::now(), open: true };
+            let outcome = attempt(Arc::clone(&connection)).await;
+            turn.ended();
+            let failure = match outcome {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
+            };
+            let is_of_the_way = failure.is_of_the_way();
+            let error = failure.into_store_error(operation, connection.member.as_str(), &self.place);
+            if is_of_the_way {
+                self.leave(&connection, &error.to_string());
+            }
+            if !is_of_the_way || !may_repeat {
+                return Err(error);
+            }
+            may_repeat = false;
+            debug!(%error, "trying ZooKeeper again over a new connection");
+        }
+    }
+
+    /// Gives up a connection that fell silent, and the member for now.
+    pub(super) fn leave(&self, connection: &Arc<Connection>, why: &str) {
+        connection.close(why);
+        let mut present = self.present();
+        if present.connection.as_ref().is_some_and(|other| Arc::ptr_eq(other, connection)) {
+            present.hang_up();
+            present.member = (present.member + 1) % self.members.len();
+        }
+    }
+
+    async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, StoreFailure> {
+        if let Some(connection) = self.present().open_connection() {
+            return Ok(connection);
+        }
+        let mut underway = self.underway.lock().await;
+        // Somebody else's call may have made it meanwhile.
+        if let Some(connection) = self.present().open_connection() {
+            return Ok(connection);
+        }
+        let dialling = underway.get_or_insert_with(|| Box::pin(Arc::clone(self).dial()));
+        let outcome = dialling.await;
+        *underway = None;
+        outcome
+    }
+
+    /// Tries every member once, the present one first.
+    async fn dial(self: Arc<Self>) -> Result<Arc<Connection>, StoreFailure> {
+        let mut untried = self.members.len();
+        loop {
+            let member = self.members[self.present().member].clone();
+            let failure = match timeout(self.patience, self.connect(&member)).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::way(format!("no connection within {:?}", self.patience)),
+            };
+            let mut present = self.present();
+            present.member = (present.member + 1) % self.members.len();
+            untried -= 1;
+            if untried == 0 {
+                return Err((failure, member));
+            }
+            debug!(%member, ?failure, "ZooKeeper member does not let us in, trying the next one");
+        }
+    }
+
+    /// Connects to one member with the session that we have or, where that is over, with a new one.
+    async fn connect(&self, member: &Address) -> Result<Arc<Connection>, Failure> {
+        let mut session = self.present().session.clone();
+        loop {
+            let connected = TcpStream::connect((member.host(), member.port())).await;
+            let mut stream = connected.map_err(|error| Failure::way(error.to_string()))?;
+            stream.set_nodelay(true).map_err(|error| Failure::way(error.to_string()))?;
+            match (open(&mut stream, session.as_ref(), self.ttl).await?, session.take()) {
+                (Some(opened), _) => return Ok(self.adopt(stream, member, opened)),
+                (None, Some(over)) => {
+                    debug!(%member, session = format!("{:#x}", over.id), "ZooKeeper session is over, asking for a new one");
+                    self.present().session = None;
+                }
+                (None, None) => return Err(Failure::Undecided("ZooKeeper granted no session")),
+            }
+        }
+    }
+
+    fn adopt(&self, stream: TcpStream, member: &Address, session: Session) -> Arc<Connection> {
+        let connection = Arc::new(Connection::start(stream, member.clone(), &session));
+        if let Some(Login { user, password }) = &self.login {
+            connection.log_in(&format!("{user}:{}", password.expose()));
+        }
+        let mut present = self.present();
+        (present.session, present.connection) = (Some(session), Some(Arc::clone(&connection)));
+        connection
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().expect("no holder of this lock can panic")
+    }
+}
+
+impl Present {
+    fn open_connection(&mut self) -> Option<Arc<Connection>> {
+        let connection = self.connection.clone()?;
+        if connection.is_open() {
+            return Some(connection);
+        }
+        self.hang_up();
+        None
+    }
+
+    /// Keeps what the connection has shown of its session.
+    fn hang_up(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if let Some(session) = self.session.as_mut().filter(|session| session.id == connection.session) {
+            (session.heard, session.zxid) = connection.seen();
+        }
+    }
+}
+
+impl fmt::Debug for Ensemble {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_list().entries(&self.members).finish()
+    }
+}
+
+/// One call's use of the connection. Dropped while open, because the caller's patience ended, it moves on.
+struct Turn<'a> {
+    ensemble: &'a Ensemble,
+    connection: &'a Arc<Connection>,
+    began: Instant,
+    open: bool,
+}
+
+impl Turn<'_> {
+    fn ended(mut self) {
+        self.open = false;
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let (heard, _) = self.connection.seen();
+        // A wait that is given up for another reason accuses nobody.
+        if self.open && clock::now() - heard.max(self.began) >= self.ensemble.patience * 9 / 10 {
+            debug!(member = %self.connection.member, "ZooKeeper member does not answer, the next call goes to the next one");
+            self.ensemble.leave(self.connection, "the member did not answer in time");
+        }
+    }
+}
