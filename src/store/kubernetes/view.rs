@@ -5,7 +5,8 @@
 //! counts from before it sent what was seen, so it has stopped by then, however wrong any wall clock is.
 //!
 //! The same goes for a holder whose object was deleted, or lost with the server's data: it has not been told yet, and serves on
-//! until it asks. Whoever has seen it does not lead before its time is over.
+//! until it asks. Whoever has seen it does not lead before its time is over. A holder of another make is left to the person who
+//! deletes its object.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -155,8 +156,9 @@ impl State {
     /// There is no object any more.
     fn lose(&mut self) {
         let Some(Seen { record, since }) = self.seen.take() else { return };
-        if let (Some(holder), Some(lasts)) = (record.identity(), record.lasts()) {
-            self.bereft = Some(Bereft { holder: holder.to_owned(), until: since + lasts });
+        // Of somebody of another make, a person was told to remove it.
+        if let Holder::Node { lasts, .. } = record.holder() {
+            self.bereft = Some(Bereft { holder: record.identity().unwrap_or_default().to_owned(), until: since + lasts });
         }
     }
 
