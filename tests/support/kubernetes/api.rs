@@ -37,7 +37,7 @@ pub(crate) struct Rules {
     /// Users by their tokens.
     pub(crate) tokens: HashMap<String, String>,
     /// The verbs that each user may use on leases.
-    pub(crate) verbs: HashMap<String, Vec<&'static str>>,
+    pub(crate) verbs: HashMap<String, Vec<String>>,
     /// Answers everything with this.
     pub(crate) instead: Option<(u16, String)>,
     /// How long a watch lasts.
@@ -124,7 +124,7 @@ impl State {
             }
         };
         self.rules().requests.push(format!("{verb} by {user}"));
-        if self.rules().verbs.get(&user).is_some_and(|verbs| !verbs.contains(&verb)) {
+        if self.rules().verbs.get(&user).is_some_and(|verbs| !verbs.iter().any(|granted| granted == verb)) {
             let what = name.map(|name| format!(" \"{name}\"")).unwrap_or_default();
             let message = format!(
                 "leases.coordination.k8s.io{what} is forbidden: User \"{user}\" cannot {verb} resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"{namespace}\""

@@ -152,8 +152,9 @@ impl Kubernetes {
     }
 
     /// Lets the token's user do nothing but this.
-    pub(crate) fn allow_only(&self, verbs: &[&'static str]) {
-        self.state.rules().verbs.insert(ACCOUNT.to_owned(), verbs.to_vec());
+    pub(crate) fn allow_only(&self, verbs: &[&str]) {
+        let verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
+        self.state.rules().verbs.insert(ACCOUNT.to_owned(), verbs);
     }
 
     /// Does something with the objects behind the API's back.
