@@ -8,10 +8,14 @@ use bellwether::store::{Renewal, StoreError};
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::etcd_rig::Running;
 use crate::kubernetes_rig::{LONG_TTL, SERVICE, lock, lock_at, lock_with, node};
 use crate::kubernetes_server::certificates::USER;
 use crate::kubernetes_server::{Kubernetes, NAMESPACE};
 use crate::suite::steps::{PROMPT, erase, lose, release, renew, win, withdraw};
+
+/// Shorter calls than some commands take.
+const TTL: Duration = Duration::from_secs(6);
 
 /// The rights that the documents ask for.
 const VERBS: [&str; 4] = ["get", "watch", "create", "update"];
@@ -77,6 +81,7 @@ async fn an_election_needs_no_more_rights_than_documented() {
     withdraw(&*other).await;
     let refused = other.erase().await.map(drop).unwrap_err();
     assert!(matches!(refused, StoreError::Denied { .. }), "only `store check` deletes: {refused:?}");
+    assert!(refused.to_string().contains("update and delete `leases`"), "{refused}");
 }
 
 #[tokio::test]
@@ -91,13 +96,7 @@ async fn a_namespace_that_does_not_exist_is_named() {
 #[tokio::test]
 async fn a_command_is_asked_again_when_its_token_has_expired() {
     let server = Kubernetes::start().await;
-    let script = server.folder().join("sign-in");
-    let printed = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"'"$(cat token-now)"'"}}"#;
-    std::fs::write(&script, format!("#!/bin/sh\ncd \"$(dirname \"$0\")\" && echo asked >>asked && echo '{printed}'\n")).expect("write");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("make it a command");
-    std::fs::write(server.file("token-now"), "valid-token").expect("write");
-    let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./sign-in", "interactiveMode": "Never"}});
-    let kubeconfig = server.kubeconfig_with(&format!("https://{}", server.address()), &exec);
+    let kubeconfig = signing_in(&server, "true");
     let us = lock_at(&kubeconfig, &node(1), LONG_TTL);
     let mut lease = win(&*us, "nobody else campaigns").await;
     assert_eq!(renew(&mut *lease).await, Renewal::Held);
@@ -105,8 +104,34 @@ async fn a_command_is_asked_again_when_its_token_has_expired() {
     server.accept_token("second-token");
     std::fs::write(server.file("token-now"), "second-token").expect("write");
     assert_eq!(renew(&mut *lease).await, Renewal::Held);
-    let asked = std::fs::read_to_string(server.file("asked")).expect("what the command left");
-    assert_eq!(asked.lines().count(), 2, "once for each token");
+    assert_eq!(asked(&server), 2, "once for each token");
+}
+
+/// A command that takes longer than any call may is waited for by none, and run once all the same.
+#[tokio::test]
+async fn a_command_may_take_longer_than_a_call() {
+    let server = Kubernetes::start().await;
+    let kubeconfig = signing_in(&server, "sleep 3");
+    let running = Running::start_with(lock_at(&kubeconfig, &node(1), TTL), node(1), TTL);
+    running.leads(PROMPT, "the command has given a token").await;
+    assert_eq!(asked(&server), 1);
+}
+
+/// How often the command was run.
+fn asked(server: &Kubernetes) -> usize {
+    std::fs::read_to_string(server.file("asked")).expect("what the command left").lines().count()
+}
+
+/// A kubeconfig with a command that does `first` something and then gives what is in `token-now`.
+fn signing_in(server: &Kubernetes, first: &str) -> String {
+    let script = server.folder().join("sign-in");
+    let printed = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"'"$(cat token-now)"'"}}"#;
+    std::fs::write(&script, format!("#!/bin/sh\ncd \"$(dirname \"$0\")\" && echo asked >>asked && {first} && echo '{printed}'\n"))
+        .expect("write a command");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("make it a command");
+    std::fs::write(server.file("token-now"), "valid-token").expect("write a token");
+    let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./sign-in", "interactiveMode": "Never"}});
+    server.kubeconfig_with(&format!("https://{}", server.address()), &exec)
 }
 
 #[tokio::test]
@@ -159,6 +184,11 @@ async fn a_server_is_known_by_the_name_in_its_certificate() {
         file
     };
     win(&*lock_at(&config("kubernetes.default"), &node(1), LONG_TTL), "nobody else campaigns").await;
+    // A name with several addresses, of which one may not be the server's.
+    let by_name = server.kubeconfig_with(&format!("https://localhost:{}", server.address().port()), &json!({"tokenFile": "token"}));
+    for port in 3..6 {
+        lock_at(&by_name, &node(port), LONG_TTL).leader().await.expect("one of its addresses answers");
+    }
     let other = lock_at(&config("kubernetes.elsewhere"), &node(2), Duration::from_secs(20)).leader().await;
     assert!(matches!(other, Err(StoreError::Unavailable { .. })), "{other:?}");
 }

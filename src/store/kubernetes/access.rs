@@ -144,7 +144,11 @@ impl Access {
                 Ok(self.shown(Some(token.map_err(|error| Failure::Credential(error.into()))?)))
             }
             Credential::Exec(exec, last) => {
-                let mut last = last.lock().await;
+                // Nobody else holds it for longer than a moment, unless the command runs.
+                let Ok(mut last) = last.try_lock() else {
+                    let (server, why) = (format!("`{}`", exec.command()), "has not given its credentials yet".to_owned());
+                    return Err(Failure::Unanswered { server, why });
+                };
                 if let Some(shown) = &*last {
                     return Ok(shown.clone());
                 }
@@ -165,7 +169,7 @@ impl Access {
             Credential::Nothing | Credential::Token(_) => false,
             Credential::TokenFile(_) => matches!(self.show().await, Ok(shown) if shown.token != refused.token),
             Credential::Exec(_, last) => {
-                let mut last = last.lock().await;
+                let Ok(mut last) = last.try_lock() else { return false };
                 if last.as_ref().is_some_and(|shown| shown.token == refused.token) {
                     *last = None;
                 }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::record::Record;
@@ -28,7 +28,13 @@ pub(super) struct Asked<'a> {
     pub(super) server: &'a str,
     pub(super) namespace: &'a str,
     pub(super) credential: &'a str,
+    /// The rights that it takes.
+    pub(super) rights: &'static str,
 }
+
+/// The rights of an election, and of whoever tidies up after one.
+pub(super) const RIGHTS: &str = "get, watch, create and update";
+pub(super) const RIGHTS_TO_ERASE: &str = "get, watch, create, update and delete";
 
 impl Answer {
     /// # Errors
@@ -40,7 +46,7 @@ impl Answer {
         let object: Value = serde_json::from_slice(body).map_err(|_| nonsense("no JSON"))?;
         let text = |key: &str| object[key].as_str().unwrap_or_default();
         if text("kind") != "Status" {
-            let record = || Some(&object).filter(|_| text("kind") == "Lease").cloned().and_then(Record::read);
+            let record = || Some(&object).filter(|_| ["Lease", ""].contains(&text("kind"))).cloned().and_then(Record::read);
             return match status {
                 StatusCode::OK => record().map(Self::Object),
                 StatusCode::CREATED => record().map(Self::Created),
@@ -55,11 +61,12 @@ impl Answer {
             StatusCode::NOT_FOUND if object["details"]["kind"] == "namespaces" => {
                 Err(Failure::Refused(format!("{said}: make the namespace {}, or name another one", asked.namespace)))
             }
-            StatusCode::NOT_FOUND if text("reason") == "NotFound" && !object["details"]["name"].is_null() => Ok(Self::Absent),
+            // Of an API that it does not have, a server gives no details but the empty ones.
+            StatusCode::NOT_FOUND if text("reason") == "NotFound" && object["details"] != json!({}) => Ok(Self::Absent),
             StatusCode::NOT_FOUND => Err(Failure::Refused(format!("{} serves no coordination.k8s.io/v1: {said}", asked.server))),
             StatusCode::CONFLICT => Ok(Self::Conflict),
             StatusCode::UNAUTHORIZED => Err(Failure::Unknown { server: server(), credential: asked.credential.to_owned(), said }),
-            StatusCode::FORBIDDEN => Err(Failure::Forbidden { said, namespace: asked.namespace.to_owned() }),
+            StatusCode::FORBIDDEN => Err(Failure::Forbidden { said, rights: asked.rights, namespace: asked.namespace.to_owned() }),
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => Err(Failure::Busy { server: server(), said }),
             status => Err(Failure::Refused(format!("{} answered {status}: {said}", asked.server))),
         }
@@ -78,12 +85,10 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn judged(status: u16, body: &str) -> Result<Answer, Failure> {
-        let asked = Asked { server: "https://h:6443", namespace: "shop", credential: "the token" };
+        let asked = Asked { server: "https://h:6443", namespace: "shop", credential: "the token", rights: RIGHTS };
         Answer::judge(StatusCode::from_u16(status).unwrap(), &Bytes::copy_from_slice(body.as_bytes()), &asked)
     }
 

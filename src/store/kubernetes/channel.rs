@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::access::{Access, Shown};
-use super::answer::{Answer, Asked};
+use super::answer::{Answer, Asked, RIGHTS, RIGHTS_TO_ERASE};
 use super::failure::Failure;
 use super::line::{Line, Lines};
 use crate::store::contract::Cause;
@@ -46,15 +46,15 @@ struct Ends {
     /// How long opening a connection may take, and how long one answer.
     limit: Duration,
     idle: Mutex<Vec<Line>>,
-    /// How many connections were tried, so that each of several addresses has its turn.
-    tried: AtomicUsize,
+    /// How often the way led nowhere, so that each of several addresses has its turn.
+    failures: AtomicUsize,
 }
 
 impl Channel {
     /// `call_timeout` is how long the caller lets one call take.
     pub(super) fn new(access: Access, namespace: &str, call_timeout: Duration) -> Self {
-        let (idle, tried) = (Mutex::default(), AtomicUsize::new(0));
-        let ends = Ends { access, namespace: namespace.to_owned(), limit: call_timeout, idle, tried };
+        let (idle, failures) = (Mutex::default(), AtomicUsize::new(0));
+        let ends = Ends { access, namespace: namespace.to_owned(), limit: call_timeout, idle, failures };
         Self { ends: Arc::new(ends), underway: Mutex::default() }
     }
 
@@ -90,9 +90,9 @@ impl Channel {
         self.ends.listen(ask).await
     }
 
-    /// What came as the answer to `ask` where lines were expected.
+    /// What came as the answer where lines were expected.
     pub(super) fn judge(&self, status: StatusCode, body: &Bytes) -> Result<Answer, Failure> {
-        self.ends.judge(status, body)
+        self.ends.judge(&Method::GET, status, body)
     }
 
     pub(super) fn unanswered(&self, why: impl fmt::Display) -> Failure {
@@ -112,7 +112,7 @@ impl Ends {
                 lock(&self.idle).clear();
                 continue;
             }
-            return self.judge(status, &body);
+            return self.judge(&ask.method, status, &body);
         }
     }
 
@@ -145,17 +145,21 @@ impl Ends {
     }
 
     async fn open(&self, shown: &Shown) -> Result<Line, Failure> {
-        let turn = self.tried.fetch_add(1, Ordering::Relaxed);
-        let opened = timeout(self.limit, Line::open(&self.access.server, &shown.way, turn)).await;
-        let opened = opened.map_err(|_| self.unanswered(format!("took no connection within {:?}", self.limit)))?;
-        let line = opened.map_err(|error| self.unanswered(format!("cannot be reached: {error}")))?;
-        Ok(line)
+        let turn = self.failures.load(Ordering::Relaxed);
+        let why = match timeout(self.limit, Line::open(&self.access.server, &shown.way, turn, self.limit)).await {
+            Ok(Ok(line)) => return Ok(line),
+            Ok(Err(error)) => format!("cannot be reached: {error}"),
+            Err(_) => format!("took no connection within {:?}", self.limit),
+        };
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        Err(self.unanswered(why))
     }
 
     async fn in_time<T>(&self, exchange: impl Future<Output = Result<T, Cause>>) -> Result<Result<T, Cause>, Failure> {
         timeout(self.limit, exchange).await.map_err(|_| {
             // The others lead the same way.
             lock(&self.idle).clear();
+            self.failures.fetch_add(1, Ordering::Relaxed);
             self.unanswered(format!("did not answer within {:?}", self.limit))
         })
     }
@@ -180,9 +184,10 @@ impl Ends {
         Ok(request.body(Full::new(ask.body.clone())).expect("names and numbers make a request"))
     }
 
-    fn judge(&self, status: StatusCode, body: &Bytes) -> Result<Answer, Failure> {
+    fn judge(&self, method: &Method, status: StatusCode, body: &Bytes) -> Result<Answer, Failure> {
         let (server, credential) = (self.access.server.to_string(), self.access.described());
-        Answer::judge(status, body, &Asked { server: &server, namespace: &self.namespace, credential: &credential })
+        let rights = if method == Method::DELETE { RIGHTS_TO_ERASE } else { RIGHTS };
+        Answer::judge(status, body, &Asked { server: &server, namespace: &self.namespace, credential: &credential, rights })
     }
 
     fn keep(&self, line: Line) {

@@ -32,10 +32,12 @@ pub(super) enum Failure {
         said: String,
     },
     /// We may not do it: 403.
-    #[error("{said}: {}", grant(said, namespace))]
+    #[error("{said}: {}", grant(said, rights, namespace))]
     Forbidden {
         /// What the server said.
         said: String,
+        /// What is to be granted.
+        rights: &'static str,
         /// Where the election is.
         namespace: String,
     },
@@ -61,16 +63,14 @@ impl Failure {
 }
 
 /// What to grant, and to whom, by what the server said: `… User "system:serviceaccount:NAMESPACE:NAME" cannot …`.
-fn grant(said: &str, namespace: &str) -> String {
+fn grant(said: &str, rights: &str, namespace: &str) -> String {
     let user = said.split_once("User \"").and_then(|(_, rest)| rest.split_once('"')).map(|(user, _)| user);
     let whom = match user.map(|user| (user, user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':')))) {
         Some((_, Some((home, name)))) => format!("the ServiceAccount {name} of namespace {home}"),
         Some((user, None)) => format!("the user {user}"),
         None => "this user".to_owned(),
     };
-    format!(
-        "let {whom} get, watch, create and update `leases` of the API group coordination.k8s.io in namespace {namespace}, with a Role and a RoleBinding"
-    )
+    format!("let {whom} {rights} `leases` of the API group coordination.k8s.io in namespace {namespace}, with a Role and a RoleBinding")
 }
 
 #[cfg(test)]
@@ -81,14 +81,15 @@ mod tests {
     fn a_refusal_names_what_to_grant_to_whom_and_where() {
         let forbidden = |user: &str| Failure::Forbidden {
             said: format!("leases.coordination.k8s.io \"n\" is forbidden: User \"{user}\" cannot get resource \"leases\""),
+            rights: "get and update",
             namespace: "shop".to_owned(),
         };
         let error = forbidden("system:serviceaccount:shop:web").into_store_error("acquire");
         assert!(matches!(error, StoreError::Denied { .. }));
         let text = error.to_string();
-        assert!(text.contains("the ServiceAccount web of namespace shop get, watch, create and update `leases`"), "{text}");
+        assert!(text.contains("the ServiceAccount web of namespace shop get and update `leases`"), "{text}");
         assert!(forbidden("alice").to_string().contains("the user alice"));
-        let silent = Failure::Forbidden { said: "no".to_owned(), namespace: "shop".to_owned() }.to_string();
+        let silent = Failure::Forbidden { said: "no".to_owned(), rights: "get", namespace: "shop".to_owned() }.to_string();
         assert!(silent.contains("let this user get") && silent.contains("in namespace shop"), "{silent}");
     }
 }

@@ -3,6 +3,7 @@
 //! HTTP/1.1 on purpose: a connection that went silent then takes one request with it, not all (kubernetes/kubernetes#125530).
 
 use std::pin::{Pin, pin};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
@@ -12,6 +13,7 @@ use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::access::{Server, Way};
 use crate::store::contract::Cause;
@@ -34,11 +36,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Connects to the address after the `turn` that were tried before. Not bounded: the caller is.
-    pub(super) async fn open(server: &Server, way: &Way, turn: usize) -> Result<Self, Cause> {
-        let addresses: Vec<_> = tokio::net::lookup_host((server.host(), server.port())).await?.collect();
-        let address = addresses.get(turn % addresses.len().max(1)).ok_or("its name has no address")?;
-        let stream = TcpStream::connect(address).await?;
+    /// Connects to the first address that takes a connection, each in its share of `limit`, beginning with another one at
+    /// each `turn`. What follows is not bounded: the caller is.
+    pub(super) async fn open(server: &Server, way: &Way, turn: usize, limit: Duration) -> Result<Self, Cause> {
+        let stream = connect(server, turn, limit).await?;
         stream.set_nodelay(true)?;
         let stream: Box<dyn Stream> = match way {
             Way::Plain => Box::new(stream),
@@ -75,6 +76,21 @@ impl Line {
         let (head, body) = driven(driver, exchange).await?.into_parts();
         Ok((head.status, body))
     }
+}
+
+async fn connect(server: &Server, turn: usize, limit: Duration) -> Result<TcpStream, Cause> {
+    let addresses = tokio::net::lookup_host((server.host(), server.port())).await?.collect::<Vec<_>>();
+    let count = addresses.len().max(1);
+    let share = limit / u32::try_from(count).unwrap_or(u32::MAX);
+    let mut failure = Cause::from("its name has no address");
+    for address in addresses.iter().cycle().skip(turn % count).take(addresses.len()) {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failure = error.into(),
+            Err(_) => failure = format!("{address} took no connection within {share:?}").into(),
+        }
+    }
+    Err(failure)
 }
 
 /// Waits for `exchange`, and lets the connection go on meanwhile. What goes wrong with it, the exchange hears as well.
