@@ -3,9 +3,12 @@
 # missing it does nothing, and needs neither a network nor root.
 set -eu
 
-# command, or file, that shows that a package is there = package
+# command, or file (which may have a *), that shows that a package is there = package
 BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprotobuf-dev"
-TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io kubectl=kubernetes-client openssl=openssl python3=python3 pip3=python3-pip"
+TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io kubectl=kubernetes-client openssl=openssl python3=python3 pip3=python3-pip
+/usr/share/zookeeper/bin/zkCli.sh=zookeeper /usr/lib/python3/dist-packages/kazoo=python3-kazoo
+/usr/share/java/curator-recipes.jar=libcurator-recipes-java
+/usr/lib/postgresql/*/bin/initdb=postgresql mariadbd=mariadb-server pgbouncer=pgbouncer"
 
 # What tests need and no Debian package has.
 beyond_debian() {
@@ -26,7 +29,8 @@ missing=
 for pair in $wanted; do
     sign=${pair%%=*}
     case "$sign" in
-        /*) [ -e "$sign" ] || missing="$missing ${pair#*=}" ;;
+        # shellcheck disable=SC2086 # a pattern
+        /*) ls -d $sign >/dev/null 2>&1 || missing="$missing ${pair#*=}" ;;
         *) command -v "$sign" >/dev/null 2>&1 || missing="$missing ${pair#*=}" ;;
     esac
 done

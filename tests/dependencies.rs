@@ -12,7 +12,8 @@ const LICENCES: &[&str] =
     &["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "Unicode-3.0", "Unlicense", "Zlib"];
 
 /// Crates of which the tree has two versions because their dependants disagree.
-const TWICE: &[&str] = &["cpufeatures", "foldhash", "getrandom", "hashbrown", "prettyplease", "syn"];
+const TWICE: &[&str] =
+    &["block-buffer", "cpufeatures", "crypto-common", "digest", "foldhash", "getrandom", "hashbrown", "prettyplease", "sha2", "syn"];
 
 fn metadata() -> Value {
     let version = Command::new("rustc").arg("-vV").output().expect("rustc runs");

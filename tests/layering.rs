@@ -33,7 +33,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("prometheus_client", &["api/"]),
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),
     ("etcd_client", &["store/etcd/"]),
-    ("sqlx", &["store/sql/", "store/sqlite/"]),
+    ("sqlx", &["store/mysql/", "store/postgres/", "store/server/", "store/sql/", "store/sqlite/"]),
 ];
 
 #[test]

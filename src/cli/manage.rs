@@ -37,7 +37,7 @@ Exit status: 0 stopped by a signal, 1 could not start or go on, 2 wrong usage.";
 #[command(after_help = EXAMPLES)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
-    /// Where the election lives: etcd://HOST:PORT,HOST:PORT/PREFIX or sqlite:///ABSOLUTE/PATH.db
+    /// Where the election lives: etcd://HOST:PORT,HOST:PORT/PREFIX, consul://HOST:PORT/PREFIX or sqlite:///ABSOLUTE/PATH.db
     ///
     /// All nodes of one election name the same store and the same --service. The prefix is `bellwether` unless given.
     /// Credentials belong in files: see --store-opt.
@@ -107,7 +107,7 @@ pub struct Settings {
     #[serde(deserialize_with = "config::one")]
     pub service: Option<String>,
 
-    /// An option of the store, key=value; repeat for more: cacert, cert, key, username, password-file, token-file
+    /// An option of the store, key=value; repeat for more: cacert, cert, key, username, password-file, token-file, lock-delay
     ///
     /// Which of them apply depends on the store. Secrets are read from files, so that no process list shows them.
     #[arg(

@@ -13,7 +13,15 @@ mod etcd;
 mod kubernetes;
 mod limits;
 mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod options;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod takeover;
@@ -94,17 +102,12 @@ impl StoreUrl {
             Place::Etcd(endpoints) => driver!("etcd", etcd::open(endpoints, options, config)),
             Place::Kubernetes(namespace) => driver!("kubernetes", kubernetes::open(namespace, options, config)),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
-            Place::Mysql(_) => not_yet("mysql"),
-            Place::Postgres(_) => not_yet("postgres"),
+            Place::Mysql(database) => driver!("mysql", mysql::open(database, options, &config)),
+            Place::Postgres(database) => driver!("postgres", postgres::open(database, options, &config)),
             Place::Sqlite(path) => driver!("sqlite", sqlite::open(path, &config)),
             Place::ZooKeeper(members) => driver!("zookeeper", zookeeper::open(members, options, config)),
         }
     }
-}
-
-/// What a driver that is still to be written answers.
-fn not_yet(store: &str) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(format!("the store `{store}` is not in this version yet: use etcd://, sqlite:// or memory:")))
 }
 
 /// Whether this build has a store's driver.

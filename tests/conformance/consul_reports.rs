@@ -188,7 +188,7 @@ async fn a_session_has_no_checks() {
     let session = sessions(&consul).await.remove(0);
     assert!(session["NodeChecks"].as_array().is_none_or(Vec::is_empty), "{session}");
     assert!(session["ServiceChecks"].as_array().is_none_or(Vec::is_empty), "{session}");
-    assert_eq!((session["Behavior"].as_str(), session["TTL"].as_str()), (Some("release"), Some("2000ms")), "{session}");
+    assert_eq!((session["Behavior"].as_str(), session["TTL"].as_str()), (Some("release"), Some("2s")), "{session}");
     assert_eq!(session["LockDelay"], 7_000_000_000_u64, "{session}");
     assert_eq!(session["Name"], "bellwether bellwether/web 127.0.0.1:1");
 }

@@ -3,6 +3,8 @@
 mod harness;
 mod suite;
 
+#[path = "../support/account.rs"]
+mod account;
 mod consul;
 mod consul_agents;
 mod consul_interop;
@@ -26,9 +28,20 @@ mod kubernetes_rig;
 mod kubernetes_secured;
 #[path = "../support/kubernetes/mod.rs"]
 mod kubernetes_server;
+#[path = "../support/mariadb.rs"]
+mod mariadb_server;
 mod memory;
+mod mysql;
 #[path = "../support/port.rs"]
 mod port;
+mod postgres;
+mod postgres_members;
+#[path = "../support/postgres.rs"]
+mod postgres_server;
+mod sql_access;
+mod sql_reports;
+mod sql_rig;
+mod sql_table;
 mod sqlite;
 mod sqlite_file;
 #[path = "../support/wire.rs"]

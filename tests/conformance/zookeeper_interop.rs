@@ -177,6 +177,26 @@ async fn junk_among_the_candidates_is_ignored_and_named_once() {
     lose(&*other, "the lock is taken all the same").await;
 }
 
+/// A scratch election leaves nothing behind; nothing that is used, or was there before, is taken away.
+#[tokio::test]
+async fn an_erased_election_leaves_no_folders_but_those_that_were_there() {
+    let (servers, hand) = start().await;
+    hand.command::<String>(json!(["create", "/team", "ours", false, false])).await;
+    let (first, second) = (lock(&format!("{}/team/a/b", servers.url()), 1, TTL), lock(&format!("{}/team/a/b", servers.url()), 2, TTL));
+    win(&*first, "nobody else campaigns").await;
+    lose(&*second, "the first holds it").await;
+    withdraw(&*first).await;
+    first.erase().await.expect("an answer");
+    assert_eq!(hand.line("/team/a/b/web/leader").await.len(), 1, "the second still stands in line");
+    withdraw(&*second).await;
+    win(&*first, "nobody else campaigns").await;
+    withdraw(&*first).await;
+    first.erase().await.expect("an answer");
+    second.erase().await.expect("an answer");
+    assert_eq!(hand.line("/team/a/b").await, [], "the election's own folders are gone");
+    assert_eq!(hand.line("/").await.iter().filter(|node| node.name == "team" && node.data == "ours").count(), 1);
+}
+
 /// What lies above the candidates, like the leader's address as others keep it there, is not ours to touch.
 #[tokio::test]
 async fn the_data_of_folders_is_left_alone() {

@@ -77,7 +77,7 @@ async fn a_primary_with_a_crawling_store_steps_down_in_time() {
 
 #[tokio::test]
 async fn a_slow_store_costs_no_tenure() {
-    partition::slow(Kind::Consul).await;
+    partition::slow(Kind::Consul, Duration::from_secs(6), 300).await;
 }
 
 #[tokio::test]
@@ -192,7 +192,11 @@ async fn a_ttl_below_the_servers_least_is_told_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let consul = Consul::start_with(true, &json!({})).await;
     let node = Manage::new("a", folder.path()).replicated(&consul.url(), TTL).start().await;
-    let told = |log: &str| log.lines().filter(|line| line.contains("--replication-ttl 10s")).map(str::to_owned).collect::<Vec<_>>();
+    // Beside the warning at the start, which is about servers as they come.
+    let told = |log: &str| {
+        let errors = log.lines().filter(|line| line.contains("ERROR") && line.contains("--replication-ttl 10s"));
+        errors.map(str::to_owned).collect::<Vec<_>>()
+    };
     wait_for("the log to say so", LIMIT, async || if told(&node.log()).is_empty() { Err(node.log()) } else { Ok(()) }).await;
     let tried = async || node.metrics().await.value("store_calls_total{op=\"acquire\",result=\"denied\"}");
     wait_for("another five tries", LIMIT, async || match tried().await {
@@ -201,7 +205,7 @@ async fn a_ttl_below_the_servers_least_is_told_once() {
     })
     .await;
     let told = told(&node.log());
-    assert!(told.len() == 1 && told[0].contains("ERROR") && told[0].contains("session_ttl_min"), "{told:#?}");
+    assert!(told.len() == 1 && told[0].contains("session_ttl_min"), "{told:#?}");
     assert_eq!(node.info().await.role, "electing");
     assert_eq!(get(node.address(), "/_bellwether/primary").await.status, 503);
 }

@@ -32,6 +32,16 @@ async fn a_killed_primary_costs_a_short_wait_on_sqlite() {
 }
 
 #[tokio::test]
+async fn a_killed_primary_costs_a_short_wait_on_postgres() {
+    killed(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_killed_primary_costs_a_short_wait_on_mysql() {
+    killed(Kind::Mysql).await;
+}
+
+#[tokio::test]
 async fn a_frozen_primary_is_replaced_and_serves_no_more_on_etcd() {
     frozen(Kind::Etcd).await;
 }

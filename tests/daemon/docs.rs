@@ -19,14 +19,30 @@ use crate::support::etcd::Etcd;
 use crate::support::http::{self, get, request};
 use crate::support::kubernetes::ACCOUNT;
 use crate::support::ledger::Ledger;
+use crate::support::mariadb::Mariadb;
+use crate::support::postgres::Postgres;
 use crate::support::store::{Kind, Store};
 use crate::support::{port, wait_for, within};
 
 /// How long one example may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The tests of this file that run shell examples, by the names that the documents use.
-const RUN: [&str; 10] =
-    ["make", "before", "etcd-node", "etcd-client", "etcdctl", "consul", "consul-token", "kubernetes", "sqlite", "resign"];
+const RUN: [&str; 14] = [
+    "make",
+    "before",
+    "etcd-node",
+    "etcd-client",
+    "etcdctl",
+    "consul",
+    "consul-token",
+    "kubernetes",
+    "sqlite",
+    "resign",
+    "psql",
+    "postgres-table",
+    "mysql",
+    "mysql-table",
+];
 
 #[derive(Debug)]
 struct Example {
@@ -100,7 +116,7 @@ fn node(command: &str) -> Child {
 fn every_example_is_of_a_kind_that_is_run() {
     for Example { file, kind, text } in examples() {
         let known = match kind.split_once(" run=") {
-            Some(("sh", name)) => RUN.contains(&name),
+            Some(("sh" | "sql", name)) => RUN.contains(&name),
             Some(_) => false,
             // What is not marked is a picture, or names targets of the Makefile.
             None => {
@@ -283,6 +299,40 @@ async fn an_election_with_the_documented_rights_in_kubernetes_works_as_written()
     let transitions = lease["spec"]["leaseTransitions"].as_u64().expect("a number");
     assert_eq!(base + transitions, leader.info().await.epoch, "the epoch is their sum");
     assert_eq!(leader.resign().await.status, 200);
+}
+
+/// The table of the documents, made by somebody who may, and the two commands of the database's own tool: the first shows the
+/// leader, the second ends its lease.
+#[tokio::test]
+async fn looking_into_postgres_and_ending_a_lease_there_work_as_written() {
+    let server = Postgres::start().await;
+    server.query(&example("sql run=postgres-table").text).await;
+    let here = [("-h 10.0.0.5", format!("-h 127.0.0.1 -p {}", server.address().port()))];
+    shown_and_ended(&server.url(), &translated(&example("sh run=psql").text, &here)).await;
+}
+
+#[tokio::test]
+async fn looking_into_mysql_and_ending_a_lease_there_work_as_written() {
+    let server = Mariadb::start().await;
+    server.query(&example("sql run=mysql-table").text).await;
+    let here = [("-h 10.0.0.6 -P 3306", format!("-h 127.0.0.1 -P {}", server.address().port()))];
+    shown_and_ended(&server.url(), &translated(&example("sh run=mysql").text, &here)).await;
+}
+
+async fn shown_and_ended(url: &str, commands: &str) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let daemon = Manage::new("a", folder.path()).replicated(url, Duration::from_secs(3)).start().await;
+    let epoch = daemon.becomes("primary", LIMIT).await.epoch;
+    let [show, end] = commands.lines().collect::<Vec<_>>()[..] else { panic!("two commands: {commands}") };
+    let shown = succeeds(show).await;
+    let words = ["default", &daemon.address().to_string(), &epoch.to_string()];
+    assert!(words.iter().all(|word| shown.contains(word)), "{words:?}: {shown}");
+    succeeds(end).await;
+    wait_for("a tenure after the one that was ended", LIMIT, async || match daemon.info().await {
+        info if info.role == "primary" && info.epoch > epoch => Ok(()),
+        info => Err(info),
+    })
+    .await;
 }
 
 /// The error that the documents show has the keys of a real one.

@@ -26,6 +26,16 @@ async fn a_failover_on_etcd_costs_what_was_planned() {
 }
 
 #[tokio::test]
+async fn a_failover_on_postgres_costs_what_was_planned() {
+    as_planned(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_failover_on_mysql_costs_what_was_planned() {
+    as_planned(Kind::Mysql).await;
+}
+
+#[tokio::test]
 async fn a_failover_on_sqlite_costs_what_was_planned() {
     as_planned(Kind::Sqlite).await;
 }
@@ -40,6 +50,19 @@ async fn an_etcd_that_keeps_its_promises_is_found_to_and_left_as_it_was() {
     let promises = found["promises"].as_array().expect("promises");
     assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] != "broken"), "{found:#}");
     assert_eq!(etcd.values("bellwether/").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn databases_that_keep_their_promises_are_found_to_and_left_as_they_were() {
+    for kind in [Kind::Mysql, Kind::Postgres] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::start(kind, folder.path()).await;
+        let found = json(&["store", "check", &store.url(), "--replication-ttl", "3s"]).await;
+        assert_eq!(found["safe"], true, "{found:#}");
+        let promises = found["promises"].as_array().expect("promises");
+        assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] == "kept"), "{found:#}");
+        assert_eq!(store.rows().await, 0, "{kind:?}");
+    }
 }
 
 /// The numbers of a plan hold with three nodes whose primary is killed, and stopped.

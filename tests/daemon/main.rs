@@ -8,6 +8,7 @@ mod support;
 
 mod consul;
 mod crash;
+mod databases;
 mod demo;
 mod docs;
 mod expect;
@@ -21,3 +22,4 @@ mod planned;
 mod start;
 mod stream;
 mod tunnel;
+mod zookeeper;

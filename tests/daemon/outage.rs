@@ -47,6 +47,26 @@ async fn an_sqlite_file_that_was_removed_during_a_long_lock_is_made_anew() {
     outage(Kind::Sqlite, Memory::Lost).await;
 }
 
+#[tokio::test]
+async fn a_long_outage_of_postgres_heals_by_itself() {
+    outage(Kind::Postgres, Memory::Kept).await;
+}
+
+#[tokio::test]
+async fn a_long_outage_of_postgres_that_comes_back_empty_heals_by_itself() {
+    outage(Kind::Postgres, Memory::Lost).await;
+}
+
+#[tokio::test]
+async fn a_long_outage_of_mysql_heals_by_itself() {
+    outage(Kind::Mysql, Memory::Kept).await;
+}
+
+#[tokio::test]
+async fn a_long_outage_of_mysql_that_comes_back_empty_heals_by_itself() {
+    outage(Kind::Mysql, Memory::Lost).await;
+}
+
 /// B01, B73, B122: four TTLs without a store. Requests wait, local routes answer, and nothing is restarted.
 pub(crate) async fn outage(kind: Kind, memory: Memory) {
     let mut cluster = Cluster::start_with(kind, TTL, HOLD).await;
@@ -142,10 +162,24 @@ async fn a_deleted_key_ends_the_tenure_on_etcd() {
     assert_eq!(overlap, Duration::ZERO, "two primaries at once");
 }
 
-/// SQLite tells nobody: the next renewal finds out, a third of the TTL later at most. The app's fence covers that time.
+/// A database tells nobody: the next renewal finds out, a third of the TTL later at most. The app's fence covers that time.
 #[tokio::test]
 async fn a_deleted_row_ends_the_tenure_on_sqlite() {
-    let overlap = deleted(Kind::Sqlite).await;
+    deleted_row(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn a_deleted_row_ends_the_tenure_on_postgres() {
+    deleted_row(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_deleted_row_ends_the_tenure_on_mysql() {
+    deleted_row(Kind::Mysql).await;
+}
+
+async fn deleted_row(kind: Kind) {
+    let overlap = deleted(kind).await;
     // The second third is for a busy machine; without that renewal it would be all of them.
     assert!(overlap <= LONG_TTL * 2 / 3, "two primaries for {overlap:?}");
 }

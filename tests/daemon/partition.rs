@@ -24,6 +24,16 @@ async fn a_primary_cut_off_from_the_store_steps_down_in_time() {
     cut_off(Kind::Etcd, Mode::Blackhole).await;
 }
 
+#[tokio::test]
+async fn a_primary_cut_off_from_postgres_steps_down_in_time() {
+    cut_off(Kind::Postgres, Mode::Blackhole).await;
+}
+
+#[tokio::test]
+async fn a_primary_cut_off_from_mysql_steps_down_in_time() {
+    cut_off(Kind::Mysql, Mode::Blackhole).await;
+}
+
 /// B04, as reported: the connection stays, and every call takes a minute.
 #[tokio::test]
 async fn a_primary_with_a_crawling_store_steps_down_in_time() {
@@ -89,20 +99,30 @@ async fn a_fault_shorter_than_the_lease_moves_nothing() {
 /// B21: a store whose answers take their time, differently each time, costs no tenure.
 #[tokio::test]
 async fn a_slow_store_costs_no_tenure() {
-    slow(Kind::Etcd).await;
+    slow(Kind::Etcd, Duration::from_secs(6), 300).await;
 }
 
-pub(crate) async fn slow(kind: Kind) {
-    const LONG_TTL: Duration = Duration::from_secs(6);
-    let (cluster, wires) = Cluster::start_wired(kind, LONG_TTL, &[]).await;
+#[tokio::test]
+async fn a_slow_postgres_costs_no_tenure() {
+    slow(Kind::Postgres, Duration::from_secs(9), 450).await;
+}
+
+#[tokio::test]
+async fn a_slow_mysql_costs_no_tenure() {
+    slow(Kind::Mysql, Duration::from_secs(9), 450).await;
+}
+
+/// Each way takes up to `slowest` milliseconds.
+pub(crate) async fn slow(kind: Kind, ttl: Duration, slowest: u64) {
+    let (cluster, wires) = Cluster::start_wired(kind, ttl, &[]).await;
     let primary = cluster.settled(3, LIMIT).await;
     let epoch = cluster.epoch_at(primary).await;
     let load = Load::start(cluster.addresses(), WORK);
     let started = Instant::now();
-    while started.elapsed() < LONG_TTL * 2 {
+    while started.elapsed() < ttl * 2 {
         for wire in &wires {
             // There and back stays below the sixth of the TTL that one call may take; the rest of it is this machine's.
-            wire.set(Mode::Delay(Duration::from_millis(fastrand::u64(0..300))));
+            wire.set(Mode::Delay(Duration::from_millis(fastrand::u64(0..slowest))));
         }
         sleep(Duration::from_millis(100)).await;
     }

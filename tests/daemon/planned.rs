@@ -32,6 +32,16 @@ async fn a_terminated_primary_hands_over_and_no_request_fails_on_sqlite() {
 }
 
 #[tokio::test]
+async fn a_terminated_primary_hands_over_and_no_request_fails_on_postgres() {
+    terminated(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_terminated_primary_hands_over_and_no_request_fails_on_mysql() {
+    terminated(Kind::Mysql).await;
+}
+
+#[tokio::test]
 async fn thirty_forced_changes_in_a_row_fail_no_request_on_etcd() {
     resigned_in_turn(Kind::Etcd).await;
 }

@@ -53,13 +53,30 @@ impl Cluster {
         (Self::launch(store, folder, urls, ttl, arguments).await, wires)
     }
 
+    /// The same on a store that runs already, where each node is started in a way of its own.
+    pub(crate) async fn start_on(store: Store, ttl: Duration, own: [&dyn Fn(Manage) -> Manage; NODES]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let urls = [store.url(), store.url(), store.url()];
+        Self::launch_each(store, folder, urls, ttl, own).await
+    }
+
     async fn launch(store: Store, folder: TempDir, urls: [String; NODES], ttl: Duration, arguments: &[&str]) -> Self {
+        let own = |manage: Manage| manage.with(arguments.iter().copied());
+        Self::launch_each(store, folder, urls, ttl, [&own, &own, &own]).await
+    }
+
+    async fn launch_each(
+        store: Store,
+        folder: TempDir,
+        urls: [String; NODES],
+        ttl: Duration,
+        own: [&dyn Fn(Manage) -> Manage; NODES],
+    ) -> Self {
         let ledger = Ledger::default();
         let (mut nodes, mut apps) = (Vec::new(), Vec::new());
-        for (name, url) in ["a", "b", "c"].into_iter().zip(urls) {
+        for ((name, url), own) in ["a", "b", "c"].into_iter().zip(urls).zip(own) {
             let app = App::start(name, &ledger).await;
-            let manage = Manage::new(name, folder.path()).replicated(&url, ttl).upstream(app.address());
-            nodes.push(manage.with(arguments.iter().copied()).spawn());
+            nodes.push(own(Manage::new(name, folder.path()).replicated(&url, ttl).upstream(app.address())).spawn());
             apps.push(app);
         }
         let cluster = Self { nodes, _apps: apps, ledger, store, _folder: folder };

@@ -3,22 +3,27 @@
 //! Everything is started on free loopback ports with its data in a temporary folder, and ended by its process id when its
 //! value is dropped. Tests wait for states, each with a reason and a limit, and never for time.
 
+pub(crate) mod account;
 pub(crate) mod app;
 pub(crate) mod cluster;
 pub(crate) mod consul;
 pub(crate) mod daemon;
 pub(crate) mod etcd;
 pub(crate) mod http;
+pub(crate) mod kazoo;
 pub(crate) mod kubernetes;
 pub(crate) mod ledger;
 pub(crate) mod load;
+pub(crate) mod mariadb;
 pub(crate) mod metrics;
 pub(crate) mod one;
 pub(crate) mod pair;
 pub(crate) mod port;
+pub(crate) mod postgres;
 pub(crate) mod raw;
 pub(crate) mod store;
 pub(crate) mod wire;
+pub(crate) mod zookeeper;
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -10,7 +10,11 @@ use sqlx::{ConnectOptions, Connection};
 
 use super::consul::Consul;
 use super::etcd::Etcd;
+use super::kazoo::Kazoo;
 use super::kubernetes::Kubernetes;
+use super::mariadb::Mariadb;
+use super::postgres::Postgres;
+use super::zookeeper::ZooKeeper;
 
 /// Which store a test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +22,10 @@ pub(crate) enum Kind {
     Consul,
     Etcd,
     Kubernetes,
+    Mysql,
+    Postgres,
     Sqlite,
+    ZooKeeper,
 }
 
 impl Kind {
@@ -27,16 +34,16 @@ impl Kind {
         match self {
             // And then its lock-delay of a second.
             Self::Consul => ttl * 2 + Duration::from_secs(1),
-            Self::Etcd | Self::Kubernetes | Self::Sqlite => ttl,
+            Self::Etcd | Self::Kubernetes | Self::Mysql | Self::Postgres | Self::Sqlite | Self::ZooKeeper => ttl,
         }
     }
 
     /// Whether epochs start again when the store has lost its data.
     pub(crate) fn counts_anew(self) -> bool {
         match self {
-            Self::Consul | Self::Etcd => true,
+            Self::Consul | Self::Etcd | Self::ZooKeeper => true,
             // A row that is made anew starts above every earlier one, and a Lease above what its next holder has seen.
-            Self::Kubernetes | Self::Sqlite => false,
+            Self::Kubernetes | Self::Mysql | Self::Postgres | Self::Sqlite => false,
         }
     }
 }
@@ -47,8 +54,14 @@ pub(crate) enum Store {
     Consul(Consul),
     Etcd(Etcd),
     Kubernetes(Kubernetes),
+    Mysql(Mariadb),
+    Postgres(Postgres),
     Sqlite(Sqlite),
+    ZooKeeper(ZooKeeper),
 }
+
+/// What an operator types.
+const DELETE_LEADER: &str = "DELETE FROM leader_leases WHERE component = 'default'";
 
 impl Store {
     /// Starts an empty store with its data in `folder`.
@@ -57,7 +70,10 @@ impl Store {
             Kind::Consul => Self::Consul(Consul::start().await),
             Kind::Etcd => Self::Etcd(Etcd::start().await),
             Kind::Kubernetes => Self::Kubernetes(Kubernetes::start().await),
+            Kind::Mysql => Self::Mysql(Mariadb::start().await),
+            Kind::Postgres => Self::Postgres(Postgres::start().await),
             Kind::Sqlite => Self::Sqlite(Sqlite { file: folder.join("election.db"), held: None }),
+            Kind::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1, "").await),
         }
     }
 
@@ -67,7 +83,10 @@ impl Store {
             Self::Consul(consul) => consul.url(),
             Self::Etcd(etcd) => etcd.url(),
             Self::Kubernetes(_) => self.url_by(self.server()),
+            Self::Mysql(server) => server.url(),
+            Self::Postgres(server) => server.url(),
             Self::Sqlite(sqlite) => format!("sqlite://{}", sqlite.file.display()),
+            Self::ZooKeeper(zookeeper) => zookeeper.url(),
         }
     }
 
@@ -75,7 +94,9 @@ impl Store {
     pub(crate) fn url_by(&self, address: SocketAddr) -> String {
         match self {
             Self::Kubernetes(kubernetes) => format!("{} --store-opt kubeconfig={}", kubernetes.url(), kubernetes.kubeconfig_to(address)),
-            Self::Consul(_) | Self::Etcd(_) | Self::Sqlite(_) => self.url().replace(&self.server().to_string(), &address.to_string()),
+            Self::Consul(_) | Self::Etcd(_) | Self::Mysql(_) | Self::Postgres(_) | Self::Sqlite(_) | Self::ZooKeeper(_) => {
+                self.url().replace(&self.server().to_string(), &address.to_string())
+            }
         }
     }
 
@@ -85,7 +106,10 @@ impl Store {
             Self::Consul(consul) => consul.address(),
             Self::Etcd(etcd) => etcd.address(),
             Self::Kubernetes(kubernetes) => kubernetes.address(),
+            Self::Mysql(server) => server.address(),
+            Self::Postgres(server) => server.address(),
             Self::Sqlite(_) => panic!("SQLite has no server"),
+            Self::ZooKeeper(zookeeper) => zookeeper.address(0),
         }
     }
 
@@ -95,7 +119,8 @@ impl Store {
             Self::Consul(consul) => consul.signal(signal),
             Self::Etcd(etcd) => etcd.signal(signal),
             Self::Kubernetes(kubernetes) => kubernetes.freeze(signal == Signal::STOP),
-            Self::Sqlite(_) => panic!("SQLite has no server"),
+            Self::Mysql(_) | Self::Postgres(_) | Self::Sqlite(_) => panic!("databases are not frozen"),
+            Self::ZooKeeper(zookeeper) => zookeeper.signal(0, signal),
         }
     }
 
@@ -105,7 +130,10 @@ impl Store {
             Self::Consul(consul) => consul.stop().await,
             Self::Etcd(etcd) => etcd.stop().await,
             Self::Kubernetes(kubernetes) => kubernetes.stop(),
+            Self::Mysql(server) => server.stop(),
+            Self::Postgres(server) => server.stop(),
             Self::Sqlite(sqlite) => sqlite.lock().await,
+            Self::ZooKeeper(zookeeper) => zookeeper.stop(0),
         }
     }
 
@@ -115,7 +143,10 @@ impl Store {
             Self::Consul(consul) => consul.restart().await,
             Self::Etcd(etcd) => etcd.restart().await,
             Self::Kubernetes(kubernetes) => kubernetes.restart().await,
+            Self::Mysql(server) => server.restart().await,
+            Self::Postgres(server) => server.restart().await,
             Self::Sqlite(sqlite) => sqlite.unlock().await,
+            Self::ZooKeeper(zookeeper) => zookeeper.restart(0).await,
         }
     }
 
@@ -125,9 +156,15 @@ impl Store {
             Self::Consul(consul) => consul.restart_empty().await,
             Self::Etcd(etcd) => etcd.restart_empty().await,
             Self::Kubernetes(kubernetes) => kubernetes.restart_empty().await,
+            Self::Mysql(server) => server.restart_empty().await,
+            Self::Postgres(server) => server.restart_empty().await,
             Self::Sqlite(sqlite) => {
                 sqlite.unlock().await;
                 sqlite.remove();
+            }
+            Self::ZooKeeper(zookeeper) => {
+                zookeeper.wipe(0);
+                zookeeper.restart(0).await;
             }
         }
     }
@@ -138,7 +175,25 @@ impl Store {
             Self::Consul(consul) => consul.delete("bellwether/default/leader").await,
             Self::Etcd(etcd) => etcd.delete_leader("bellwether/default/leader/").await,
             Self::Kubernetes(kubernetes) => kubernetes.delete("default"),
+            Self::Mysql(server) => drop(server.query(DELETE_LEADER).await),
+            Self::Postgres(server) => drop(server.query(DELETE_LEADER).await),
             Self::Sqlite(sqlite) => sqlite.delete_leader().await,
+            Self::ZooKeeper(zookeeper) => Kazoo::start(zookeeper.address(0)).delete_leader("/bellwether/default/leader").await,
+        }
+    }
+
+    /// How many elections a database's table knows of.
+    ///
+    /// # Panics
+    /// When the store is no database server.
+    pub(crate) async fn rows(&self) -> usize {
+        const ROWS: &str = "SELECT component FROM leader_leases";
+        match self {
+            Self::Mysql(server) => server.query(ROWS).await.len(),
+            Self::Postgres(server) => server.query(ROWS).await.len(),
+            Self::Consul(_) | Self::Etcd(_) | Self::Kubernetes(_) | Self::Sqlite(_) | Self::ZooKeeper(_) => {
+                panic!("only database servers are asked")
+            }
         }
     }
 

@@ -21,6 +21,9 @@ use super::lock;
 use crate::node::Address;
 use crate::store::Secret;
 
+/// Goes to nobody, for nobody is there.
+const UNWANTED: Failure = Failure::Undecided("nobody waits for the answer any more");
+
 /// Calls ask up to three things at once.
 const MOST_IDLE: usize = 4;
 
@@ -94,6 +97,9 @@ impl Way {
         let mut untried = self.agents.len() - 1;
         let mut may_sign_in = true;
         loop {
+            if !is_wanted() {
+                return Err(UNWANTED);
+            }
             let turn = self.turn();
             let agent = &self.agents[turn.agent];
             let token = self.access.token();
@@ -141,7 +147,7 @@ impl Way {
         let mut line = opened.map_err(|why| Failure::unanswered(agent, why))?;
         if !is_wanted() {
             self.keep(turn, line);
-            return Err(Failure::Undecided("nobody waits for the answer any more"));
+            return Err(UNWANTED);
         }
         let answer = timeout(limit, line.ask(request()?)).await.map_err(silent)?;
         let answer = answer.map_err(|why| Failure::unanswered(agent, why))?;

@@ -43,13 +43,14 @@ impl Delay {
         (self.since, self.was_late) = (None, false);
     }
 
-    /// When to try again for a key that is free; nothing where there is no reason to, before it changes.
-    pub(super) fn next_try(&mut self, now: Instant) -> Option<Instant> {
+    /// How long to wait before the next try for a key that is free; nothing where there is no reason to try again before
+    /// it changes.
+    pub(super) fn pause(&mut self, now: Instant) -> Option<Duration> {
         if std::mem::take(&mut self.was_late) {
-            return Some(now);
+            return Some(Duration::ZERO);
         }
         let guess = self.since? + self.lock_delay;
-        Some(guess.max(now + LEAST_PAUSE.max(self.lock_delay / 16).max(self.ttl / 100)))
+        Some((guess - now).max(LEAST_PAUSE).max(self.lock_delay / 16).max(self.ttl / 100))
     }
 }
 
@@ -61,13 +62,13 @@ mod tests {
     async fn a_key_that_is_kept_back_is_tried_for_when_it_should_be_free_and_then_often() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut delay = Delay::new(second, second * 10);
-        assert_eq!(delay.next_try(start), None);
+        assert_eq!(delay.pause(start), None);
         assert!(delay.holds_back(start));
         assert!(!delay.holds_back(start + second / 2), "it is kept back all along");
-        assert_eq!(delay.next_try(start + second / 2), Some(start + second));
-        assert_eq!(delay.next_try(start + second), Some(start + second + Duration::from_millis(100)));
+        assert_eq!(delay.pause(start + second / 2), Some(second / 2));
+        assert_eq!(delay.pause(start + second), Some(Duration::from_millis(100)));
         delay.is_over();
-        assert_eq!(delay.next_try(start), None);
+        assert_eq!(delay.pause(start), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -75,6 +76,6 @@ mod tests {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut delay = Delay::new(second, second * 10);
         delay.came_late();
-        assert_eq!((delay.next_try(start), delay.next_try(start)), (Some(start), None));
+        assert_eq!((delay.pause(start), delay.pause(start)), (Some(Duration::ZERO), None));
     }
 }

@@ -16,7 +16,7 @@ use super::answer::Answer;
 use crate::node::Address;
 use crate::store::Cause;
 
-/// Twice what the largest value of Consul (512 KiB) takes in base64, and more than we read of anybody.
+/// More than twice what the largest value of Consul (512 KiB) takes in base64, and more than we read of anybody.
 const MOST_OF_A_BODY: usize = 1536 * 1024;
 /// A head is a few lines.
 const MOST_OF_A_HEAD: usize = 64 * 1024;

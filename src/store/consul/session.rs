@@ -80,8 +80,8 @@ impl Session {
     pub(super) fn new(name: &str, ttl: Duration, lock_delay: Duration) -> Self {
         let wanted = json!({
             "Name": name,
-            "TTL": format!("{}ms", ttl.as_millis()),
-            "LockDelay": format!("{}ms", lock_delay.as_millis()),
+            "TTL": written(ttl),
+            "LockDelay": written(lock_delay),
             "Behavior": "release",
             // The same twice, for old and new versions: an empty list, or Consul adds its check of the agent's node.
             "Checks": [],
@@ -165,6 +165,14 @@ impl Session {
     }
 }
 
+/// A duration as Consul reads it and shows it to people, rounded up.
+fn written(duration: Duration) -> String {
+    match duration.as_nanos().div_ceil(1_000_000) {
+        millis if millis.is_multiple_of(1_000) => format!("{}s", millis / 1_000),
+        millis => format!("{millis}ms"),
+    }
+}
+
 #[derive(Deserialize)]
 struct Created {
     #[serde(rename = "ID")]
@@ -185,7 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_is_read_as_consul_writes_it() {
+    fn a_ttl_is_written_and_read_as_consul_does() {
+        assert_eq!([0, 10_000, 1_500].map(|millis| written(Duration::from_millis(millis))), ["0s", "10s", "1500ms"]);
+        assert_eq!(written(Duration::from_micros(1_500_001)), "1501ms", "no less than was asked");
         let info = |ttl: &str| Info { id: SessionId(Arc::from("x")), name: String::new(), ttl: ttl.to_owned() };
         assert_eq!(info("1500ms").ttl(), Some(Duration::from_millis(1_500)));
         assert_eq!(info("10s").ttl(), Some(Duration::from_secs(10)));

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::key::{Reading, State, View};
 use super::session::{Session, SessionId};
@@ -17,6 +17,9 @@ use crate::store::Leader;
 /// How often the session of a holder that lost the key is asked after. It is gone within milliseconds if its owner lives.
 const LINGER_POLL: Duration = Duration::from_millis(25);
 
+/// Consul itself ends a wait after ten minutes, whatever was asked.
+const LONGEST_WAIT: Duration = Duration::from_secs(5 * 60);
+
 impl Shared {
     /// Reads the key, and learns from it whose tenure there is to be seen out.
     pub(super) async fn view(&self, reading: Reading) -> Result<View, Failure> {
@@ -25,10 +28,9 @@ impl Shared {
             State::Held { session, .. } => {
                 let is_ours = self.session.id().is_some_and(|ours| ours == *session);
                 let mut rival = lock(&self.rival);
-                if is_ours {
-                    rival.is_over()
-                } else {
-                    rival.leads(session)
+                match is_ours {
+                    true => rival.is_over(),
+                    false => rival.leads(session),
                 }
                 lock(&self.delay).is_over();
             }
@@ -60,10 +62,10 @@ impl Shared {
         if lock(&self.rival).to_see_out().is_some() {
             return self.until_nobody_lingers().await;
         }
-        let next_try = lock(&self.delay).next_try(clock::now());
-        match next_try {
-            Some(next_try) => tokio::select! {
-                () = sleep_until(next_try) => Ok(()),
+        let pause = lock(&self.delay).pause(clock::now());
+        match pause {
+            Some(pause) => tokio::select! {
+                () = sleep(pause) => Ok(()),
                 heard = self.past(view.index) => heard,
             },
             None => self.past(view.index).await,
@@ -72,7 +74,7 @@ impl Shared {
 
     /// Waits until the key has changed past `index`. The wait ends after the caller has asked again in any case.
     async fn past(&self, index: u64) -> Result<(), Failure> {
-        let wait = self.ttl / 2;
+        let wait = (self.ttl / 2).min(LONGEST_WAIT);
         self.agents.listen(&self.place.read_past(index, wait), wait + wait / 16).await.map(drop)
     }
 

@@ -1,33 +1,9 @@
 //! What an error of SQLite means to the election, in a sentence that names the file.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::store::contract::StoreError;
-
-/// What was wrong with which file, and what SQLite said.
-#[derive(Debug)]
-struct Failure {
-    path: PathBuf,
-    sentence: &'static str,
-    source: sqlx::Error,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {}", self.path.display(), self.sentence)?;
-        match self.source.as_database_error() {
-            Some(error) => write!(out, " ({})", error.message()),
-            None => write!(out, " ({})", self.source),
-        }
-    }
-}
-
-impl std::error::Error for Failure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
+use crate::store::sql::Failure;
 
 /// Whether the connection can be used again after `error`: contention passes, everything else may be the file's end.
 pub(super) fn is_contention(error: &sqlx::Error) -> bool {
@@ -53,7 +29,7 @@ pub(super) fn judge(path: &Path, operation: &'static str, error: sqlx::Error) ->
         Some(SQLITE_CONSTRAINT) => (true, "has a table leader_leases that does not take our row: name another file"),
         Some(_) | None => (false, "failed"),
     };
-    let failure = Failure { path: path.to_owned(), sentence, source: error };
+    let failure = Failure::new(format!("{} {sentence}", path.display()), error);
     if denied { StoreError::denied(operation, failure) } else { StoreError::unavailable(operation, failure) }
 }
 

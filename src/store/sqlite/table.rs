@@ -3,12 +3,11 @@
 //! Statements are always run to their end: the transaction of one that returns rows commits only then, and only then is
 //! it known whether it could.
 
-use std::time::Duration;
-
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Error, query, query_as, query_scalar};
 
 use super::failure;
+use crate::store::sql::{COLUMNS, Look, Row, Seat};
 
 /// The present in the form that both SQLite and gorm read, and whose texts sort as the times do.
 macro_rules! now {
@@ -56,99 +55,72 @@ pub(super) async fn create_index(connection: &mut SqliteConnection) -> Result<()
 
 /// Whether the table has our columns; if not, which it has instead.
 pub(super) async fn check_columns(connection: &mut SqliteConnection) -> Result<Result<(), String>, Error> {
-    const OURS: [&str; 6] = ["id", "component", "holder_id", "acquired_at", "expires_at", "version"];
     let columns: Vec<String> = query_scalar("SELECT name FROM pragma_table_info('leader_leases')").fetch_all(connection).await?;
-    let complete = OURS.iter().all(|ours| columns.iter().any(|column| column == ours));
+    let complete = COLUMNS.iter().all(|ours| columns.iter().any(|column| column == ours));
     Ok(if complete { Ok(()) } else { Err(columns.join(", ")) })
 }
 
-/// The election's row as it was read.
-pub(super) struct Row {
-    pub(super) holder_id: String,
-    pub(super) version: i64,
-    pub(super) expires_at: String,
-    /// By the database's clock, in milliseconds; nothing if `expires_at` is no time.
-    pub(super) left: Option<i64>,
-}
+/// The clock, and the component, the holder, the version, the expiry and what is left until then, whatever they are.
+type RawLook = (i64, Option<Vec<u8>>, Option<Vec<u8>>, Option<i64>, Option<Vec<u8>>, Option<i64>);
 
-/// The holder, the version, the expiry and what is left until then, whatever they are.
-type RawRow = (Vec<u8>, i64, Vec<u8>, Option<i64>);
-
-/// The one row that an election has, seen from one process.
-pub(super) struct Seat {
-    component: String,
-    /// What this process writes as `holder_id`.
-    holder: String,
+/// The statements about one row, as one process sends them.
+pub(super) struct Statements<'a> {
+    seat: &'a Seat,
     /// The TTL as a modifier of SQLite's times.
     lasting: String,
 }
 
-impl Seat {
-    pub(super) fn new(component: String, holder: String, ttl: Duration) -> Self {
-        let lasting = format!("+{}.{:03} seconds", ttl.as_secs(), ttl.subsec_millis());
-        Self { component, holder, lasting }
+impl<'a> Statements<'a> {
+    pub(super) fn new(seat: &'a Seat) -> Self {
+        let ttl = seat.ttl();
+        Self { seat, lasting: format!("+{}.{:03} seconds", ttl.as_secs(), ttl.subsec_millis()) }
     }
 
-    pub(super) fn component(&self) -> &str {
-        &self.component
-    }
-
-    pub(super) fn is_ours(&self, row: &Row) -> bool {
-        row.holder_id == self.holder
-    }
-
-    pub(super) async fn read(&self, connection: &mut SqliteConnection) -> Result<Option<Row>, Error> {
+    pub(super) async fn look(&self, connection: &mut SqliteConnection) -> Result<Look, Error> {
         // Whatever the columns hold, for SQLite lets anybody write anything into them.
-        const READ: &str = "SELECT CAST(holder_id AS BLOB), CAST(version AS INTEGER), CAST(expires_at AS BLOB),
+        const LOOK: &str = "SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER), CAST(component AS BLOB),
+                CAST(holder_id AS BLOB), CAST(version AS INTEGER), CAST(expires_at AS BLOB),
                 CAST(round((unixepoch(expires_at, 'subsec') - unixepoch('now', 'subsec')) * 1000) AS INTEGER)
-            FROM leader_leases WHERE component = ?1";
-        let rows: Vec<RawRow> = query_as(READ).bind(&self.component).fetch_all(connection).await?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let row = rows.into_iter().next();
-        Ok(row.map(|(holder_id, version, expires_at, left)| Row {
+            FROM (SELECT 1) LEFT JOIN leader_leases ON component = ?1";
+        let looks: Vec<RawLook> = query_as(LOOK).bind(self.seat.component()).fetch_all(connection).await?;
+        let (now, component, holder_id, version, expires_at, left) = looks.into_iter().next().ok_or(Error::RowNotFound)?;
+        let text = |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+        let row = version.map(|version| Row {
+            component: text(component),
             holder_id: text(holder_id),
             version,
             expires_at: text(expires_at),
             left,
-        }))
+        });
+        Ok(Look { now, row })
     }
 
-    /// Starts a tenure where there is no row, and returns its version unless somebody else was faster.
-    ///
-    /// The numbering begins at the database's milliseconds, which no numbering by one tenure at a time has reached
-    /// before, nor below what this process has `seen`, should the clock have been set back.
-    pub(super) async fn insert(&self, connection: &mut SqliteConnection, seen: i64) -> Result<Option<i64>, Error> {
+    pub(super) async fn insert(&self, connection: &mut SqliteConnection, version: i64) -> Result<bool, Error> {
         const INSERT: &str = concat!(
             "INSERT INTO leader_leases (component, holder_id, acquired_at, expires_at, version) VALUES (?1, ?2, ",
             now!(),
             ", ",
             later!("?3"),
-            ", max(CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER), ?4 + 1))
-            ON CONFLICT (component) DO NOTHING RETURNING version"
+            ", ?4) ON CONFLICT (component) DO NOTHING"
         );
-        let versions = query_scalar(INSERT).bind(&self.component).bind(&self.holder).bind(&self.lasting).bind(seen);
-        Ok(versions.fetch_all(connection).await?.pop())
+        let insertion = query(INSERT).bind(self.seat.component()).bind(self.seat.holder()).bind(&self.lasting).bind(version);
+        Ok(insertion.execute(connection).await?.rows_affected() > 0)
     }
 
-    /// Starts the next tenure in `row`, and returns its version unless the row has changed since, or is neither
-    /// expired nor ours.
-    pub(super) async fn take(&self, connection: &mut SqliteConnection, row: &Row, seen: i64) -> Result<Option<i64>, Error> {
+    pub(super) async fn take(&self, connection: &mut SqliteConnection, row: &Row, version: i64) -> Result<bool, Error> {
         const TAKE: &str = concat!(
             "UPDATE leader_leases SET holder_id = ?2, acquired_at = ",
             now!(),
             ", expires_at = ",
             later!("?3"),
-            ", version = max(version, ?4) + 1
+            ", version = ?4
             WHERE component = ?1 AND holder_id = ?5 AND version = ?6
-                AND (holder_id = ?2 OR unixepoch(expires_at, 'subsec') < unixepoch('now', 'subsec'))
-            RETURNING version"
+                AND (holder_id = ?2 OR unixepoch(expires_at, 'subsec') < unixepoch('now', 'subsec'))"
         );
-        let versions = query_scalar(TAKE).bind(&self.component).bind(&self.holder).bind(&self.lasting).bind(seen);
-        Ok(versions.bind(&row.holder_id).bind(row.version).fetch_all(connection).await?.pop())
+        let taking = query(TAKE).bind(self.seat.component()).bind(self.seat.holder()).bind(&self.lasting).bind(version);
+        Ok(taking.bind(&row.holder_id).bind(row.version).execute(connection).await?.rows_affected() > 0)
     }
 
-    /// Extends the tenure of `version`; says whether it was still there. One that was given back stays given back: its
-    /// end lies before its beginning. One that has merely expired goes on, for nobody has led since.
     pub(super) async fn renew(&self, connection: &mut SqliteConnection, version: i64) -> Result<bool, Error> {
         // The beginning follows a clock that was set back, or the end might come to lie before it.
         const RENEW: &str = concat!(
@@ -158,26 +130,24 @@ impl Seat {
             later!("?2"),
             " WHERE component = ?1 AND holder_id = ?3 AND version = ?4 AND expires_at > acquired_at"
         );
-        let renewal = query(RENEW).bind(&self.component).bind(&self.lasting).bind(&self.holder).bind(version);
+        let renewal = query(RENEW).bind(self.seat.component()).bind(&self.lasting).bind(self.seat.holder()).bind(version);
         Ok(renewal.execute(connection).await?.rows_affected() > 0)
     }
 
-    /// Deletes the row of an election that is over, or this process's.
-    pub(super) async fn erase(&self, connection: &mut SqliteConnection) -> Result<(), Error> {
-        const ERASE: &str = "DELETE FROM leader_leases WHERE component = ?1
-            AND (holder_id = ?2 OR unixepoch(expires_at, 'subsec') < unixepoch('now', 'subsec'))";
-        query(ERASE).bind(&self.component).bind(&self.holder).execute(connection).await?;
-        Ok(())
-    }
-
-    /// Ends the tenure of `version`, or whichever is this process's. The row stays, for it keeps the numbering.
     pub(super) async fn release(&self, connection: &mut SqliteConnection, version: Option<i64>) -> Result<(), Error> {
         const RELEASE: &str = concat!(
             "UPDATE leader_leases SET expires_at = strftime('%Y-%m-%d %H:%M:%f', min(acquired_at, ",
             now!(),
             "), '-1 seconds') || '+00:00' WHERE component = ?1 AND holder_id = ?2 AND version = coalesce(?3, version)"
         );
-        query(RELEASE).bind(&self.component).bind(&self.holder).bind(version).execute(connection).await?;
+        query(RELEASE).bind(self.seat.component()).bind(self.seat.holder()).bind(version).execute(connection).await?;
+        Ok(())
+    }
+
+    pub(super) async fn erase(&self, connection: &mut SqliteConnection) -> Result<(), Error> {
+        const ERASE: &str = "DELETE FROM leader_leases WHERE component = ?1
+            AND (holder_id = ?2 OR unixepoch(expires_at, 'subsec') < unixepoch('now', 'subsec'))";
+        query(ERASE).bind(self.seat.component()).bind(self.seat.holder()).execute(connection).await?;
         Ok(())
     }
 }

@@ -27,17 +27,22 @@ pub(super) struct Login {
 
 /// All members, our session, and the connection to the present one.
 pub(super) struct Ensemble {
-    members: Vec<Address>,
-    login: Option<Login>,
+    way: Arc<Way>,
     /// For error messages.
     place: String,
+    /// A connection that is being made. It outlives the call that began it, so that a slow one is made in the end.
+    underway: tokio::sync::Mutex<Option<Dialling>>,
+}
+
+/// All that it takes to make a connection.
+struct Way {
+    members: Vec<Address>,
+    login: Option<Login>,
     /// What is asked of the servers.
     ttl: Duration,
     /// How long the caller lets one call take, and we one member.
     patience: Duration,
     present: Mutex<Present>,
-    /// A connection that is being made. It outlives the call that began it, so that a slow one is made in the end.
-    underway: tokio::sync::Mutex<Option<Dialling>>,
 }
 
 struct Present {
@@ -53,20 +58,14 @@ type StoreFailure = (Failure, Address);
 
 impl Ensemble {
     pub(super) fn new(members: &[Address], login: Option<Login>, place: String, ttl: Duration, call_timeout: Duration) -> Self {
-        Self {
-            members: members.to_vec(),
-            login,
-            place,
-            ttl,
-            patience: call_timeout,
-            present: Mutex::new(Present { member: 0, session: None, connection: None }),
-            underway: tokio::sync::Mutex::new(None),
-        }
+        let present = Mutex::new(Present { member: 0, session: None, connection: None });
+        let way = Way { members: members.to_vec(), login, ttl, patience: call_timeout, present };
+        Self { way: Arc::new(way), place, underway: tokio::sync::Mutex::new(None) }
     }
 
     /// How long a member may be silent before another one is tried.
     pub(super) fn patience(&self) -> Duration {
-        self.patience
+        self.way.patience
     }
 
     /// Makes `attempt` over the present connection and, where that fails, over a new one once. Attempts must be harmless
@@ -74,7 +73,7 @@ impl Ensemble {
     ///
     /// # Cancel safety
     /// May be dropped at any time. If the member had not answered for a while by then, the next call goes to the next one.
-    pub(super) async fn call<T, A, F>(self: &Arc<Self>, operation: &'static str, attempt: A) -> Result<T, StoreError>
+    pub(super) async fn call<T, A, F>(&self, operation: &'static str, attempt: A) -> Result<T, StoreError>
     where
         A: Fn(Arc<Connection>) -> F,
         F: Future<Output = Result<T, Failure>>,
@@ -83,7 +82,7 @@ impl Ensemble {
         loop {
             let reached = self.connection().await;
             let connection = reached.map_err(|(failure, member)| failure.into_store_error(operation, member.as_str(), &self.place))?;
-            let turn = Turn { ensemble: self, connection: &connection, began: clock::now(), open: true };
+            let turn = Turn { way: &self.way, connection: &connection, began: clock::now(), open: true };
             let outcome = attempt(Arc::clone(&connection)).await;
             turn.ended();
             let failure = match outcome {
@@ -105,27 +104,40 @@ impl Ensemble {
 
     /// Gives up a connection that fell silent, and the member for now.
     pub(super) fn leave(&self, connection: &Arc<Connection>, why: &str) {
+        self.way.leave(connection, why);
+    }
+
+    async fn connection(&self) -> Result<Arc<Connection>, StoreFailure> {
+        if let Some(connection) = self.way.present().open_connection() {
+            return Ok(connection);
+        }
+        let mut underway = self.underway.lock().await;
+        // Somebody else's call may have made it meanwhile.
+        if let Some(connection) = self.way.present().open_connection() {
+            return Ok(connection);
+        }
+        if let Some(inherited) = underway.as_mut() {
+            let outcome = inherited.await;
+            *underway = None;
+            // Its time may have run out while nobody was calling: that says nothing about the members now.
+            if outcome.is_ok() {
+                return outcome;
+            }
+        }
+        let outcome = underway.insert(Box::pin(Arc::clone(&self.way).dial())).await;
+        *underway = None;
+        outcome
+    }
+}
+
+impl Way {
+    fn leave(&self, connection: &Arc<Connection>, why: &str) {
         connection.close(why);
         let mut present = self.present();
         if present.connection.as_ref().is_some_and(|other| Arc::ptr_eq(other, connection)) {
             present.hang_up();
             present.member = (present.member + 1) % self.members.len();
         }
-    }
-
-    async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, StoreFailure> {
-        if let Some(connection) = self.present().open_connection() {
-            return Ok(connection);
-        }
-        let mut underway = self.underway.lock().await;
-        // Somebody else's call may have made it meanwhile.
-        if let Some(connection) = self.present().open_connection() {
-            return Ok(connection);
-        }
-        let dialling = underway.get_or_insert_with(|| Box::pin(Arc::clone(self).dial()));
-        let outcome = dialling.await;
-        *underway = None;
-        outcome
     }
 
     /// Tries every member once, the present one first.
@@ -202,13 +214,13 @@ impl Present {
 
 impl fmt::Debug for Ensemble {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_list().entries(&self.members).finish()
+        out.debug_list().entries(&self.way.members).finish()
     }
 }
 
 /// One call's use of the connection. Dropped while open, because the caller's patience ended, it moves on.
 struct Turn<'a> {
-    ensemble: &'a Ensemble,
+    way: &'a Way,
     connection: &'a Arc<Connection>,
     began: Instant,
     open: bool,
@@ -224,9 +236,9 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let (heard, _) = self.connection.seen();
         // A wait that is given up for another reason accuses nobody.
-        if self.open && clock::now() - heard.max(self.began) >= self.ensemble.patience * 9 / 10 {
+        if self.open && clock::now() - heard.max(self.began) >= self.way.patience * 9 / 10 {
             debug!(member = %self.connection.member, "ZooKeeper member does not answer, the next call goes to the next one");
-            self.ensemble.leave(self.connection, "the member did not answer in time");
+            self.way.leave(self.connection, "the member did not answer in time");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::failure::Failure;
 use super::look::Glance;
 use super::message::{Code, Kind, Request};
-use super::proof::Proof;
+use super::proof::{Answer, Proof};
 use super::{Candidate, Shared, Unanswered};
 use crate::store::Leader;
 
@@ -100,6 +100,21 @@ impl Shared {
         self.settle(connection).await
     }
 
+    /// Takes away the election's two folders, and those above that we had to create, if nobody uses them.
+    pub(super) async fn remove_folders(&self, connection: &Connection) -> Result<(), Failure> {
+        let made = self.state().made.clone();
+        let ours = self.place.folders().rev().enumerate().filter(|(above, folder)| *above < 2 || made.iter().any(|made| made == folder));
+        let deletions = ours.map(|(_, folder)| connection.send(&Request::delete(folder))).collect::<Vec<_>>();
+        for deletion in deletions {
+            match deletion.await?.done() {
+                Ok(()) | Err(Failure::Refused(Code::NO_NODE | Code::NOT_EMPTY)) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        self.state().made.clear();
+        Ok(())
+    }
+
     /// Looks for a node whose creation got no answer: for its name, and then whether it lives under our session.
     async fn find_attempted(&self, connection: &Connection) -> Result<(), Failure> {
         let Some(attempt) = self.attempt_in(connection.session) else { return Ok(()) };
@@ -141,8 +156,9 @@ impl Shared {
             }
         }
         // All in one flight, for over a slow way there may be no time for two.
-        let folders = self.create_folders(connection);
-        let (folders, candidate) = tokio::join!(folders, self.create_candidate(connection));
+        let send = |folder: &str| Box::pin(connection.send(&Request::create(folder, b"", Kind::Folder, self.rights))) as Answer;
+        let folders = self.place.folders().map(|folder| (folder.to_owned(), send(folder))).collect();
+        let (folders, candidate) = tokio::join!(self.create_folders(folders), self.create_candidate(connection));
         match (folders, candidate) {
             (_, Ok(candidate)) => {
                 self.state().has_folders = true;
@@ -173,23 +189,22 @@ impl Shared {
         }
     }
 
-    /// Creates the folders that are missing; sent at once, the future only waits for the answers. Some of those above may
-    /// not be ours to create, but there already.
-    fn create_folders(&self, connection: &Connection) -> impl Future<Output = Result<(), Failure>> + use<> {
-        let send = |folder: &str| connection.send(&Request::create(folder, b"", Kind::Folder, self.rights));
-        let answers = self.place.folders().map(send).collect::<Vec<_>>();
-        async move {
-            let mut outcome = Ok(());
-            for answer in answers {
-                outcome = match (outcome, answer.await?.done()) {
-                    (_, Ok(()) | Err(Failure::Refused(Code::NODE_EXISTS))) => Ok(()),
-                    // The one above it could not be created, and that is what counts.
-                    (Err(above), Err(failure)) if failure.is_no_node() => Err(above),
-                    (_, Err(failure)) => Err(failure),
-                };
-            }
-            outcome
+    /// Creates the folders that are missing. Some of those above may not be ours to create, but there already.
+    async fn create_folders(&self, answers: Vec<(String, Answer)>) -> Result<(), Failure> {
+        let mut outcome = Ok(());
+        for (folder, answer) in answers {
+            outcome = match (outcome, answer.await?.done()) {
+                (_, Ok(())) => {
+                    self.state().made.push(folder);
+                    Ok(())
+                }
+                (_, Err(Failure::Refused(Code::NODE_EXISTS))) => Ok(()),
+                // The one above it could not be created, and that is what counts.
+                (Err(above), Err(failure)) if failure.is_no_node() => Err(above),
+                (_, Err(failure)) => Err(failure),
+            };
         }
+        outcome
     }
 
     fn found(&self, candidate: Candidate) {

@@ -34,6 +34,7 @@ impl Code {
     pub(super) const BAD_VERSION: Self = Self(-103);
     pub(super) const NO_CHILDREN_FOR_EPHEMERALS: Self = Self(-108);
     pub(super) const NODE_EXISTS: Self = Self(-110);
+    pub(super) const NOT_EMPTY: Self = Self(-111);
     pub(super) const SESSION_EXPIRED: Self = Self(-112);
     pub(super) const INVALID_ACL: Self = Self(-114);
     pub(super) const AUTH_FAILED: Self = Self(-115);

@@ -61,7 +61,7 @@ struct Shared {
     place: Place,
     address: Address,
     rights: Rights,
-    ensemble: Arc<Ensemble>,
+    ensemble: Ensemble,
     state: Mutex<State>,
 }
 
@@ -72,6 +72,8 @@ struct State {
     candidate: Option<Candidate>,
     /// Whether the election's folder is known to have been there.
     has_folders: bool,
+    /// Folders that we have created, outermost first.
+    made: Vec<String>,
     /// A creation that got no answer.
     attempted: Option<Unanswered>,
     /// Candidates of earlier tenures, until they are known to be gone.
@@ -108,7 +110,7 @@ impl Queue {
         let rights = if login.is_some() { Rights::Ours } else { Rights::Open };
         let ensemble = Ensemble::new(members, login, place.folder().to_owned(), config.ttl, config.call_timeout);
         let state = Mutex::default();
-        Self { shared: Arc::new(Shared { place, address: config.node.address, rights, ensemble: Arc::new(ensemble), state }) }
+        Self { shared: Arc::new(Shared { place, address: config.node.address, rights, ensemble, state }) }
     }
 }
 
@@ -130,6 +132,11 @@ impl Lock for Queue {
             return Ok(());
         }
         shared.ensemble.call("withdraw", |connection| async move { shared.quit(&connection).await }).await
+    }
+
+    async fn erase(&self) -> Result<(), StoreError> {
+        let shared = &*self.shared;
+        shared.ensemble.call("erase", |connection| async move { shared.remove_folders(&connection).await }).await
     }
 
     async fn leader(&self) -> Result<Option<Leader>, StoreError> {

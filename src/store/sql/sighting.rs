@@ -1,11 +1,11 @@
-//! A second clock beside the database's, which may be set.
+//! A second clock beside the database's, which may be set, or be another machine's from now on.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::table::Row;
+use super::row::Row;
 use crate::clock;
 
 /// The last state of the row that this process has seen alive, and how long it then had left on the monotonic clock.
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn row(version: i64, expires_at: &str, left: i64) -> Row {
-        Row { holder_id: String::new(), version, expires_at: expires_at.to_owned(), left: Some(left) }
+        Row { component: String::new(), holder_id: String::new(), version, expires_at: expires_at.to_owned(), left: Some(left) }
     }
 
     #[tokio::test(start_paused = true)]

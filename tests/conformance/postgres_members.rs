@@ -1,0 +1,136 @@
+//! A PostgreSQL primary with a standby, and a pooler before it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use bellwether::store::Renewal;
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::account::{Account, Process};
+use crate::etcd_rig::Running;
+use crate::port;
+use crate::postgres_server::Postgres;
+use crate::sql_rig::{Server, denied, lock_at, node};
+use crate::suite::steps::{PROMPT, leader, lose, release, renew, win};
+
+const TTL: Duration = Duration::from_secs(3);
+
+/// A standby that follows `primary`, at an address of its own.
+async fn standby_of(primary: &Postgres) -> Postgres {
+    let mut standby = Postgres::at(port::free(), &[]);
+    let (host, port) = ("127.0.0.1", primary.address().port().to_string());
+    standby.run("pg_basebackup", &["-h", host, "-p", &port, "-U", "postgres", "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
+    standby.restart().await;
+    standby
+}
+
+/// A standby has the row, and must not be asked who leads.
+#[tokio::test]
+async fn a_standby_is_refused_by_name() {
+    let primary = Postgres::start().await;
+    let lock = primary.open(1, TTL * 20);
+    let _lease = win(&*lock, "nobody else campaigns").await;
+    let standby = standby_of(&primary).await;
+    let at_standby = lock_at(&standby.url(), &[], &node(2), TTL).expect("open a lock");
+    for _ in 0..2 {
+        denied(at_standby.leader().await, &["only takes reads, as a standby does", "name the primary"]);
+        denied(at_standby.acquire().await, &["only takes reads", &standby.address().to_string()]);
+        denied(at_standby.changed(None).await, &["only takes reads"]);
+    }
+    // Where no table is there to be found, either.
+    primary.texts("DROP TABLE leader_leases").await;
+    let until = Instant::now() + PROMPT;
+    while standby.texts("SELECT coalesce(to_regclass('leader_leases')::text, '')").await != [""] {
+        assert!(Instant::now() < until, "the standby follows");
+        sleep(Duration::from_millis(20)).await;
+    }
+    let anew = lock_at(&standby.url(), &[], &node(2), TTL).expect("open a lock");
+    denied(anew.leader().await, &["only takes reads, as a standby does"]);
+}
+
+/// The primary is lost, and its standby takes its place and its address. The holder goes on where it was.
+#[tokio::test]
+async fn a_promoted_standby_at_the_same_address_has_the_tenure() {
+    let mut primary = Postgres::start().await;
+    let mut standby = standby_of(&primary).await;
+    let (lock, other) = (primary.open(1, TTL * 20), primary.open(2, TTL * 20));
+    let mut lease = win(&*lock, "nobody else campaigns").await;
+    lose(&*other, "the first holds it").await;
+    let until = Instant::now() + PROMPT;
+    while standby.texts("SELECT version::text FROM leader_leases").await != [lease.epoch().to_string()] {
+        assert!(Instant::now() < until, "the standby follows");
+        sleep(Duration::from_millis(20)).await;
+    }
+    primary.stop();
+    standby.run("pg_ctl", &["promote", "--wait"]);
+    standby.stop();
+    std::fs::remove_dir_all(primary.data()).expect("remove the lost primary's data");
+    std::fs::rename(standby.data(), primary.data()).expect("move the standby's data to the primary's address");
+    primary.restart().await;
+    assert_eq!(renew(&mut *lease).await, Renewal::Held);
+    lose(&*other, "the first holds it still").await;
+    release(&mut *lease).await;
+    let next = win(&*other, "the first released it").await;
+    assert!(next.epoch() > lease.epoch());
+}
+
+/// A pooler that gives every transaction another connection.
+struct Pooler {
+    address: SocketAddr,
+    _process: Process,
+    _folder: TempDir,
+}
+
+impl Pooler {
+    async fn before(server: &Postgres) -> Self {
+        let (account, folder, address) =
+            (Account::new("postgres", "pgbouncer"), tempfile::tempdir().expect("a temporary folder"), port::free());
+        account.own(folder.path());
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nauth_type = any\npool_mode = transaction\nunix_socket_dir =\n",
+            server.address().port(),
+            address.port(),
+        );
+        let place = folder.path().join("pgbouncer.ini");
+        // With `auth_type = any` everybody becomes the database's own user.
+        std::fs::write(&place, settings.replace("port=", "user=bellwether port=")).expect("write the settings");
+        let process = Process::start(account.command(Path::new("pgbouncer")).arg(&place), "pgbouncer", Signal::TERM);
+        let until = Instant::now() + PROMPT;
+        while TcpStream::connect(address).await.is_err() {
+            assert!(Instant::now() < until, "the pooler listens");
+            sleep(Duration::from_millis(20)).await;
+        }
+        Self { address, _process: process, _folder: folder }
+    }
+}
+
+/// B61: nothing of ours needs a connection to be the same as the last one, and no notice is needed to hear of a change.
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_is_as_good_as_the_server() {
+    let server = Postgres::start().await;
+    let pooler = Pooler::before(&server).await;
+    let url = server.url_at(pooler.address);
+    let pair = [1, 2].map(|port| Running::start_with(lock_at(&url, &[], &node(port), TTL).expect("open a lock"), node(port), TTL));
+    let (first, second) =
+        (pair[0].roles.wait_until(|role| role.name() == "primary"), pair[1].roles.wait_until(|role| role.name() == "primary"));
+    let leads = async {
+        tokio::select! { role = first => (role, 0), role = second => (role, 1) }
+    };
+    let (role, leader_at) = timeout(PROMPT, leads).await.expect("one of two leads");
+    let epoch = role.tenure().expect("a primary's epoch").0;
+    pair[1 - leader_at].follows(PROMPT, "the other leads").await;
+    sleep(TTL * 2).await;
+    assert_eq!(pair[leader_at].leads(PROMPT, "it renews").await, epoch, "two TTLs of renewals");
+    assert_eq!(pair[leader_at].handle.resign().await.expect("a primary resigns").0, epoch);
+    let next = pair[1 - leader_at].leads(PROMPT, "the other resigned").await;
+    assert!(next > epoch, "{next} after {epoch}");
+    // What our statements set is gone with each of them.
+    let direct = lock_at(&url, &[], &node(3), TTL).expect("open a lock");
+    assert!(leader(&*direct).await.is_some());
+    let left = server.texts("SELECT count(*)::text FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'").await;
+    assert_eq!(left, ["0"]);
+}
