@@ -124,7 +124,13 @@ impl Lock for KubernetesLock {
     async fn acquire(&self) -> Result<Attempt, StoreError> {
         let shared = &self.shared;
         match shared.acquire().await.map_err(|failure| failure.into_store_error("acquire"))? {
-            Some(record) => Ok(Attempt::Held(Box::new(KubernetesLease::new(Arc::clone(shared), &record)))),
+            Some(record) => {
+                // A leader waits for nobody: the server need not tell it of its own renewals.
+                if let Ok(mut watch) = self.watch.try_lock() {
+                    *watch = None;
+                }
+                Ok(Attempt::Held(Box::new(KubernetesLease::new(Arc::clone(shared), &record))))
+            }
             None => Ok(Attempt::Taken(shared.place.view.stranger(&shared.node, &shared.place.words())?)),
         }
     }
