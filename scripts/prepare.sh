@@ -5,10 +5,15 @@ set -eu
 
 # command, or file (which may have a *), that shows that a package is there = package
 BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprotobuf-dev"
-TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io
+TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io kubectl=kubernetes-client openssl=openssl python3=python3 pip3=python3-pip
 /usr/share/zookeeper/bin/zkCli.sh=zookeeper /usr/lib/python3/dist-packages/kazoo=python3-kazoo
 /usr/share/java/curator-recipes.jar=libcurator-recipes-java
 /usr/lib/postgresql/*/bin/initdb=postgresql mariadbd=mariadb-server pgbouncer=pgbouncer"
+
+# What tests need and no Debian package has.
+beyond_debian() {
+    [ "$1" != test ] || "$(dirname "$0")/kubernetes.sh"
+}
 
 case "${1:-}" in
     build) wanted=$BUILD ;;
@@ -29,7 +34,7 @@ for pair in $wanted; do
         *) command -v "$sign" >/dev/null 2>&1 || missing="$missing ${pair#*=}" ;;
     esac
 done
-[ -n "$missing" ] || exit 0
+[ -n "$missing" ] || { beyond_debian "$1"; exit 0; }
 
 cannot() {
     echo "$0: missing:$missing; $1" >&2
@@ -59,3 +64,4 @@ fi
 # shellcheck disable=SC2086 # a list of names
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >/dev/null \
     || cannot "apt-get could not install them, see above"
+beyond_debian "$1"

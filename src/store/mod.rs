@@ -9,6 +9,8 @@ mod contract;
 mod election;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod limits;
 mod memory;
 #[cfg(feature = "mysql")]
@@ -98,7 +100,7 @@ impl StoreUrl {
         match &self.place {
             Place::Consul(agents) => driver!("consul", consul::open(agents, options, config)),
             Place::Etcd(endpoints) => driver!("etcd", etcd::open(endpoints, options, config)),
-            Place::Kubernetes(_) => not_yet("kubernetes"),
+            Place::Kubernetes(namespace) => driver!("kubernetes", kubernetes::open(namespace, options, config)),
             Place::Memory => Ok(Memory::shared(self.as_str(), &config.election).lock(&config.node, config.ttl)),
             Place::Mysql(database) => driver!("mysql", mysql::open(database, options, &config)),
             Place::Postgres(database) => driver!("postgres", postgres::open(database, options, &config)),
@@ -106,13 +108,6 @@ impl StoreUrl {
             Place::ZooKeeper(members) => driver!("zookeeper", zookeeper::open(members, options, config)),
         }
     }
-}
-
-/// What a driver that is still to be written answers.
-fn not_yet(store: &str) -> Result<Arc<dyn Lock>, OpenError> {
-    Err(OpenError::Place(format!(
-        "the store `{store}` is not in this version yet: use etcd://, postgres://, mysql://, sqlite:// or memory:"
-    )))
 }
 
 /// Whether this build has a store's driver.

@@ -21,6 +21,13 @@ mod etcd_reports;
 mod etcd_rig;
 mod etcd_secured;
 mod etcd_server;
+mod kubernetes;
+mod kubernetes_interop;
+mod kubernetes_reports;
+mod kubernetes_rig;
+mod kubernetes_secured;
+#[path = "../support/kubernetes/mod.rs"]
+mod kubernetes_server;
 #[path = "../support/mariadb.rs"]
 mod mariadb_server;
 mod memory;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -16,15 +17,17 @@ use crate::support::consul::{self, Consul};
 use crate::support::daemon::Manage;
 use crate::support::etcd::Etcd;
 use crate::support::http::{self, get, request};
+use crate::support::kubernetes::ACCOUNT;
 use crate::support::ledger::Ledger;
 use crate::support::mariadb::Mariadb;
 use crate::support::postgres::Postgres;
+use crate::support::store::{Kind, Store};
 use crate::support::{port, wait_for, within};
 
 /// How long one example may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The tests of this file that run shell examples, by the names that the documents use.
-const RUN: [&str; 13] = [
+const RUN: [&str; 14] = [
     "make",
     "before",
     "etcd-node",
@@ -32,6 +35,7 @@ const RUN: [&str; 13] = [
     "etcdctl",
     "consul",
     "consul-token",
+    "kubernetes",
     "sqlite",
     "resign",
     "psql",
@@ -116,7 +120,7 @@ fn every_example_is_of_a_kind_that_is_run() {
             Some(_) => false,
             // What is not marked is a picture, or names targets of the Makefile.
             None => {
-                ["toml", "json", "ini"].contains(&kind.as_str())
+                ["toml", "json", "yaml", "ini"].contains(&kind.as_str())
                     || (kind.is_empty() && (text.contains(['│', '▼', '►', '▶']) || text.contains("make ")))
             }
         };
@@ -259,6 +263,42 @@ async fn an_election_with_the_documented_token_in_consul_works_as_written() {
     let here = [("10.0.0.1:8500", consul.address().to_string())];
     let shown = succeeds(&(as_root + &translated(&example("sh run=consul").text, &here))).await;
     assert!(shown.contains(&node.address().to_string()) && shown.contains(&epoch), "{shown}");
+}
+
+/// The rights of the documents are enough for an election, and no more; and what kubectl shows of it.
+#[tokio::test]
+async fn an_election_with_the_documented_rights_in_kubernetes_works_as_written() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = Store::start(Kind::Kubernetes, folder.path()).await;
+    let Store::Kubernetes(kubernetes) = &store else { unreachable!("this test runs on Kubernetes") };
+    let manifests = example("yaml").text;
+    let read = serde_norway::Deserializer::from_str(&manifests).map(|one| Value::deserialize(one).expect("YAML"));
+    let [role, binding] = read.collect::<Vec<_>>().try_into().expect("a Role and a RoleBinding");
+    let account = &binding["subjects"][0];
+    let (home, name) = (account["namespace"].as_str().expect("a namespace"), account["name"].as_str().expect("a name"));
+    assert_eq!(format!("system:serviceaccount:{home}:{name}"), ACCOUNT);
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    let rule = &role["rules"][0];
+    assert_eq!((&rule["apiGroups"][0], &rule["resources"][0]), (&json!("coordination.k8s.io"), &json!("leases")));
+    let verbs = rule["verbs"].as_array().expect("verbs").iter().map(|verb| verb.as_str().expect("a verb")).collect::<Vec<_>>();
+    kubernetes.allow_only(&verbs);
+
+    let manage = |name: &str| Manage::new(name, folder.path()).replicated(&store.url(), Duration::from_secs(10));
+    let (first, second) = (manage("a").start().await, manage("b").start().await);
+    let one_of_them = wait_for("a primary and its replica", LIMIT, async || match [first.info().await, second.info().await] {
+        [a, b] if a.role == "primary" && b.role == "replica" => Ok(&first),
+        [a, b] if b.role == "primary" && a.role == "replica" => Ok(&second),
+        roles => Err(roles),
+    });
+    let leader = one_of_them.await;
+    let kubeconfig = kubernetes.kubeconfig_to(kubernetes.address());
+    let shown = succeeds(&format!("export KUBECONFIG={kubeconfig}; {}", example("sh run=kubernetes").text)).await;
+    assert!(shown.contains(&format!("holderIdentity: {}_", leader.address())), "{shown}");
+    let lease: Value = serde_norway::from_str(&shown).expect("YAML of kubectl");
+    let base: u64 = lease["metadata"]["annotations"]["bellwether/epoch-base"].as_str().expect("a base").parse().expect("a number");
+    let transitions = lease["spec"]["leaseTransitions"].as_u64().expect("a number");
+    assert_eq!(base + transitions, leader.info().await.epoch, "the epoch is their sum");
+    assert_eq!(leader.resign().await.status, 200);
 }
 
 /// The table of the documents, made by somebody who may, and the two commands of the database's own tool: the first shows the

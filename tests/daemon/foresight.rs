@@ -100,10 +100,14 @@ pub(crate) async fn as_planned(kind: Kind) {
     assert!(quickest(&stops) < typical + BUSY, "{stops:?} were planned as {typical:?}");
 }
 
-/// What a command says in JSON.
+/// What a command says in JSON. Arguments that have spaces in them are several.
 pub(crate) async fn json(arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
-    command.args(arguments).args(["--output", "json"]).stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .args(arguments.iter().flat_map(|argument| argument.split(' ')))
+        .args(["--output", "json"])
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     let output = within("a command that asks the store", Duration::from_secs(60), command.output()).await.expect("run it");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));

@@ -15,6 +15,7 @@ mod expect;
 mod foresight;
 mod forward;
 mod headers;
+mod kubernetes;
 mod outage;
 mod partition;
 mod planned;

@@ -49,7 +49,7 @@ async fn a_node_holds_requests_until_its_store_answers() {
 async fn a_fresh_node_leads_at_once() {
     const LONG_TTL: Duration = Duration::from_secs(15);
     let folder = tempfile::tempdir().unwrap();
-    for kind in [Kind::Consul, Kind::Etcd, Kind::Sqlite] {
+    for kind in [Kind::Consul, Kind::Etcd, Kind::Kubernetes, Kind::Sqlite] {
         let (store, app) = (Store::start(kind, folder.path()).await, App::start("a", &Ledger::default()).await);
         let manage = Manage::new("a", folder.path()).replicated(&store.url(), LONG_TTL).upstream(app.address());
         let mut elections = ["one", "two", "three", "four", "five"].into_iter();
@@ -100,7 +100,7 @@ async fn requests_queued_before_the_first_election_are_all_served() {
 #[tokio::test]
 async fn a_longer_lease_is_honoured_by_a_candidate_with_a_shorter_one() {
     let folder = tempfile::tempdir().unwrap();
-    for kind in [Kind::Consul, Kind::Etcd, Kind::Sqlite] {
+    for kind in [Kind::Consul, Kind::Etcd, Kind::Kubernetes, Kind::Sqlite] {
         let store = Store::start(kind, folder.path()).await;
         let manage = |name: &str, ttl| Manage::new(&format!("{kind:?}-{name}"), folder.path()).replicated(&store.url(), ttl);
         let holder = manage("holder", Duration::from_secs(30)).start().await;
@@ -136,7 +136,7 @@ async fn a_record_that_ran_out_long_ago_delays_nobody() {
 #[tokio::test]
 async fn two_services_share_a_store_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    for kind in [Kind::Consul, Kind::Etcd, Kind::Sqlite] {
+    for kind in [Kind::Consul, Kind::Etcd, Kind::Kubernetes, Kind::Sqlite] {
         let store = Store::start(kind, folder.path()).await;
         let (mut nodes, mut apps) = (Vec::new(), Vec::new());
         for (name, service) in [("blue", "blue"), ("green", "green")] {

@@ -47,9 +47,9 @@ impl Cluster {
     pub(crate) async fn start_wired(kind: Kind, ttl: Duration, arguments: &[&str]) -> (Self, [Wire; NODES]) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::start(kind, folder.path()).await;
-        let (url, server) = (store.url(), store.server());
+        let server = store.server();
         let wires = [Wire::to(server).await, Wire::to(server).await, Wire::to(server).await];
-        let urls = wires.each_ref().map(|wire| url.replace(&server.to_string(), &wire.address().to_string()));
+        let urls = wires.each_ref().map(|wire| store.url_by(wire.address()));
         (Self::launch(store, folder, urls, ttl, arguments).await, wires)
     }
 

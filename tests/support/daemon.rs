@@ -40,6 +40,7 @@ pub(crate) struct Manage {
     arguments: Vec<String>,
     /// By how much its wall clock is wrong.
     clock: Option<&'static str>,
+    variables: Vec<(&'static str, String)>,
     log: PathBuf,
 }
 
@@ -48,7 +49,15 @@ impl Manage {
     pub(crate) fn new(name: &str, folder: &Path) -> Self {
         let (address, admin) = (port::free(), port::free());
         let arguments = ["manage", "--host", &address.to_string(), "--admin", &admin.to_string()].map(str::to_owned).into();
-        Self { name: name.to_owned(), address, admin, arguments, clock: None, log: folder.join(format!("{name}.log")) }
+        Self {
+            name: name.to_owned(),
+            address,
+            admin,
+            arguments,
+            clock: None,
+            variables: Vec::new(),
+            log: folder.join(format!("{name}.log")),
+        }
     }
 
     /// Takes part in the election in `store` under its own address.
@@ -60,7 +69,7 @@ impl Manage {
     /// Takes part in the election in `store`, telling the others to reach it at `advertise`.
     pub(crate) fn replicated_as(self, advertise: &str, store: &str, ttl: Duration) -> Self {
         let ttl = format!("{}ms", ttl.as_millis());
-        self.with(["--replication", "--advertise", advertise, "--replication-ttl", &ttl, store])
+        self.with(["--replication", "--advertise", advertise, "--replication-ttl", &ttl]).with(store.split(' '))
     }
 
     /// Serves the app at `app`.
@@ -78,6 +87,12 @@ impl Manage {
     /// Lives by a wall clock that is wrong by this much, as faketime(1) writes it. Needs the Debian package faketime.
     pub(crate) fn by_clock(mut self, offset: &'static str) -> Self {
         self.clock = Some(offset);
+        self
+    }
+
+    /// Has these in its environment.
+    pub(crate) fn env(mut self, variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        self.variables.extend(variables);
         self
     }
 
@@ -106,6 +121,7 @@ impl Manage {
             // Not by the command faketime, which stands between us and the process that is to be killed.
             command.envs([("LD_PRELOAD", FAKETIME), ("FAKETIME", offset), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BELLWETHER_")) {
             command.env_remove(name);

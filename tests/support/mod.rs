@@ -11,6 +11,7 @@ pub(crate) mod daemon;
 pub(crate) mod etcd;
 pub(crate) mod http;
 pub(crate) mod kazoo;
+pub(crate) mod kubernetes;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod mariadb;

@@ -11,6 +11,7 @@ use sqlx::{ConnectOptions, Connection};
 use super::consul::Consul;
 use super::etcd::Etcd;
 use super::kazoo::Kazoo;
+use super::kubernetes::Kubernetes;
 use super::mariadb::Mariadb;
 use super::postgres::Postgres;
 use super::zookeeper::ZooKeeper;
@@ -20,6 +21,7 @@ use super::zookeeper::ZooKeeper;
 pub(crate) enum Kind {
     Consul,
     Etcd,
+    Kubernetes,
     Mysql,
     Postgres,
     Sqlite,
@@ -32,7 +34,7 @@ impl Kind {
         match self {
             // And then its lock-delay of a second.
             Self::Consul => ttl * 2 + Duration::from_secs(1),
-            Self::Etcd | Self::Mysql | Self::Postgres | Self::Sqlite | Self::ZooKeeper => ttl,
+            Self::Etcd | Self::Kubernetes | Self::Mysql | Self::Postgres | Self::Sqlite | Self::ZooKeeper => ttl,
         }
     }
 
@@ -40,8 +42,8 @@ impl Kind {
     pub(crate) fn counts_anew(self) -> bool {
         match self {
             Self::Consul | Self::Etcd | Self::ZooKeeper => true,
-            // A row that is made anew starts above every earlier one.
-            Self::Mysql | Self::Postgres | Self::Sqlite => false,
+            // A row that is made anew starts above every earlier one, and a Lease above what its next holder has seen.
+            Self::Kubernetes | Self::Mysql | Self::Postgres | Self::Sqlite => false,
         }
     }
 }
@@ -51,6 +53,7 @@ impl Kind {
 pub(crate) enum Store {
     Consul(Consul),
     Etcd(Etcd),
+    Kubernetes(Kubernetes),
     Mysql(Mariadb),
     Postgres(Postgres),
     Sqlite(Sqlite),
@@ -66,6 +69,7 @@ impl Store {
         match kind {
             Kind::Consul => Self::Consul(Consul::start().await),
             Kind::Etcd => Self::Etcd(Etcd::start().await),
+            Kind::Kubernetes => Self::Kubernetes(Kubernetes::start().await),
             Kind::Mysql => Self::Mysql(Mariadb::start().await),
             Kind::Postgres => Self::Postgres(Postgres::start().await),
             Kind::Sqlite => Self::Sqlite(Sqlite { file: folder.join("election.db"), held: None }),
@@ -73,15 +77,26 @@ impl Store {
         }
     }
 
-    /// The store as `manage` takes it.
+    /// The store as commands take it: its URL, and the options that it needs, with spaces between them.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Consul(consul) => consul.url(),
             Self::Etcd(etcd) => etcd.url(),
+            Self::Kubernetes(_) => self.url_by(self.server()),
             Self::Mysql(server) => server.url(),
             Self::Postgres(server) => server.url(),
             Self::Sqlite(sqlite) => format!("sqlite://{}", sqlite.file.display()),
             Self::ZooKeeper(zookeeper) => zookeeper.url(),
+        }
+    }
+
+    /// The same, for whoever reaches its server at `address`.
+    pub(crate) fn url_by(&self, address: SocketAddr) -> String {
+        match self {
+            Self::Kubernetes(kubernetes) => format!("{} --store-opt kubeconfig={}", kubernetes.url(), kubernetes.kubeconfig_to(address)),
+            Self::Consul(_) | Self::Etcd(_) | Self::Mysql(_) | Self::Postgres(_) | Self::Sqlite(_) | Self::ZooKeeper(_) => {
+                self.url().replace(&self.server().to_string(), &address.to_string())
+            }
         }
     }
 
@@ -90,6 +105,7 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.address(),
             Self::Etcd(etcd) => etcd.address(),
+            Self::Kubernetes(kubernetes) => kubernetes.address(),
             Self::Mysql(server) => server.address(),
             Self::Postgres(server) => server.address(),
             Self::Sqlite(_) => panic!("SQLite has no server"),
@@ -102,6 +118,7 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.signal(signal),
             Self::Etcd(etcd) => etcd.signal(signal),
+            Self::Kubernetes(kubernetes) => kubernetes.freeze(signal == Signal::STOP),
             Self::Mysql(_) | Self::Postgres(_) | Self::Sqlite(_) => panic!("databases are not frozen"),
             Self::ZooKeeper(zookeeper) => zookeeper.signal(0, signal),
         }
@@ -112,6 +129,7 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.stop().await,
             Self::Etcd(etcd) => etcd.stop().await,
+            Self::Kubernetes(kubernetes) => kubernetes.stop(),
             Self::Mysql(server) => server.stop(),
             Self::Postgres(server) => server.stop(),
             Self::Sqlite(sqlite) => sqlite.lock().await,
@@ -124,6 +142,7 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.restart().await,
             Self::Etcd(etcd) => etcd.restart().await,
+            Self::Kubernetes(kubernetes) => kubernetes.restart().await,
             Self::Mysql(server) => server.restart().await,
             Self::Postgres(server) => server.restart().await,
             Self::Sqlite(sqlite) => sqlite.unlock().await,
@@ -136,6 +155,7 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.restart_empty().await,
             Self::Etcd(etcd) => etcd.restart_empty().await,
+            Self::Kubernetes(kubernetes) => kubernetes.restart_empty().await,
             Self::Mysql(server) => server.restart_empty().await,
             Self::Postgres(server) => server.restart_empty().await,
             Self::Sqlite(sqlite) => {
@@ -154,6 +174,7 @@ impl Store {
         match self {
             Self::Consul(consul) => consul.delete("bellwether/default/leader").await,
             Self::Etcd(etcd) => etcd.delete_leader("bellwether/default/leader/").await,
+            Self::Kubernetes(kubernetes) => kubernetes.delete("default"),
             Self::Mysql(server) => drop(server.query(DELETE_LEADER).await),
             Self::Postgres(server) => drop(server.query(DELETE_LEADER).await),
             Self::Sqlite(sqlite) => sqlite.delete_leader().await,
@@ -170,7 +191,9 @@ impl Store {
         match self {
             Self::Mysql(server) => server.query(ROWS).await.len(),
             Self::Postgres(server) => server.query(ROWS).await.len(),
-            Self::Consul(_) | Self::Etcd(_) | Self::Sqlite(_) | Self::ZooKeeper(_) => panic!("only database servers are asked"),
+            Self::Consul(_) | Self::Etcd(_) | Self::Kubernetes(_) | Self::Sqlite(_) | Self::ZooKeeper(_) => {
+                panic!("only database servers are asked")
+            }
         }
     }
 
