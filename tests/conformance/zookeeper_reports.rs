@@ -16,6 +16,7 @@ use crate::kazoo::Kazoo;
 use crate::suite::steps::{PROMPT, hear, lose, release, renew, win};
 use crate::wire::{Mode, Wire};
 use crate::zookeeper_server::ZooKeeper;
+use crate::zookeeper_thaw::thaw;
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -126,19 +127,6 @@ async fn a_tenure_ends_with_its_session() {
     release(&mut *lease).await;
     let line = hand.line(&format!("/{KEY}")).await;
     assert_eq!((line.len(), line[0].created), (1, next.epoch().0), "the lost tenure has nothing left to release");
-}
-
-/// Brings members back that were frozen. One that does not find its way back to the others by itself, as happens to
-/// ZooKeeper now and then, is restarted: what becomes of the ensemble is not what is tested here.
-async fn thaw(servers: &mut ZooKeeper, members: &[usize]) {
-    const BY_ITSELF: Duration = Duration::from_secs(10);
-    members.iter().for_each(|&member| servers.signal(member, Signal::CONT));
-    for member in 0..3 {
-        if timeout(BY_ITSELF, servers.serves(member)).await.is_err() {
-            servers.stop(member);
-            servers.restart(member).await;
-        }
-    }
 }
 
 /// B51: the members hear nothing of each other for about as long as a session lives.

@@ -17,7 +17,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::port;
 
 /// How long a server may take to start on a busy machine.
-const START: Duration = Duration::from_secs(60);
+pub(crate) const START: Duration = Duration::from_secs(60);
+/// How long a member may take for one answer.
+pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 
 /// In each member's settings. The short tick makes short sessions, quick elections and an exact expiry; what is written
 /// need not survive the machine. The user `super` with the password `root` may do everything.
@@ -114,7 +116,7 @@ impl ZooKeeper {
         panic!("every member serves, and none leads");
     }
 
-    fn spawn(&mut self, number: usize) {
+    pub(crate) fn spawn(&mut self, number: usize) {
         let data = self.data(number);
         std::fs::create_dir_all(&data).expect("a folder for ZooKeeper's data");
         let mut settings = format!("{}dataDir={}\n", self.settings, data.display());
@@ -142,10 +144,10 @@ impl ZooKeeper {
     }
 
     /// Waits until a member has its place in the ensemble, and says what it tells of itself.
-    pub(crate) async fn serves(&self, member: usize) -> String {
+    async fn serves(&self, member: usize) -> String {
         let until = Instant::now() + START;
         loop {
-            let told = match timeout(Duration::from_secs(5), ask(self.address(member))).await {
+            let told = match timeout(ANSWER, ask(self.address(member))).await {
                 Ok(Ok(told)) if told.contains("Mode: ") => return told,
                 other => format!("{other:?}"),
             };
@@ -161,7 +163,7 @@ impl ZooKeeper {
     }
 }
 
-async fn ask(server: SocketAddr) -> std::io::Result<String> {
+pub(crate) async fn ask(server: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(b"srvr").await?;
     let mut told = String::new();
