@@ -49,3 +49,4 @@ mod zookeeper_reports;
 mod zookeeper_secured;
 #[path = "../support/zookeeper.rs"]
 mod zookeeper_server;
+mod zookeeper_thaw;
