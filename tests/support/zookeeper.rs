@@ -38,13 +38,13 @@ DigestAuthenticationProvider.superDigest=super:zUZ0bpqYS7FucDXsnUgxOWTto1s=
 /// An ensemble of one or more members.
 #[derive(Debug)]
 pub(crate) struct ZooKeeper {
-    members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     settings: String,
     folder: TempDir,
 }
 
 #[derive(Debug)]
-struct Member {
+pub(crate) struct Member {
     client: SocketAddr,
     peer: SocketAddr,
     election: SocketAddr,
