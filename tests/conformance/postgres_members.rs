@@ -1,21 +1,14 @@
-//! A PostgreSQL primary with a standby, and a pooler before it.
+//! A PostgreSQL primary with a standby.
 
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use bellwether::store::Renewal;
-use rustix::process::Signal;
-use tempfile::TempDir;
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use crate::account::{Account, Process};
-use crate::etcd_rig::Running;
 use crate::port;
 use crate::postgres_server::Postgres;
 use crate::sql_rig::{Server, denied, lock_at, node};
-use crate::suite::steps::{PROMPT, leader, lose, release, renew, win};
+use crate::suite::steps::{PROMPT, lose, release, renew, win};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -76,61 +69,4 @@ async fn a_promoted_standby_at_the_same_address_has_the_tenure() {
     release(&mut *lease).await;
     let next = win(&*other, "the first released it").await;
     assert!(next.epoch() > lease.epoch());
-}
-
-/// A pooler that gives every transaction another connection.
-struct Pooler {
-    address: SocketAddr,
-    _process: Process,
-    _folder: TempDir,
-}
-
-impl Pooler {
-    async fn before(server: &Postgres) -> Self {
-        let (account, folder, address) =
-            (Account::new("postgres", "pgbouncer"), tempfile::tempdir().expect("a temporary folder"), port::free());
-        account.own(folder.path());
-        let settings = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nauth_type = any\npool_mode = transaction\nunix_socket_dir =\n",
-            server.address().port(),
-            address.port(),
-        );
-        let place = folder.path().join("pgbouncer.ini");
-        // With `auth_type = any` everybody becomes the database's own user.
-        std::fs::write(&place, settings.replace("port=", "user=bellwether port=")).expect("write the settings");
-        let process = Process::start(account.command(Path::new("pgbouncer")).arg(&place), "pgbouncer", Signal::TERM);
-        let until = Instant::now() + PROMPT;
-        while TcpStream::connect(address).await.is_err() {
-            assert!(Instant::now() < until, "the pooler listens");
-            sleep(Duration::from_millis(20)).await;
-        }
-        Self { address, _process: process, _folder: folder }
-    }
-}
-
-/// B61: nothing of ours needs a connection to be the same as the last one, and no notice is needed to hear of a change.
-#[tokio::test]
-async fn a_pooler_in_transaction_mode_is_as_good_as_the_server() {
-    let server = Postgres::start().await;
-    let pooler = Pooler::before(&server).await;
-    let url = server.url_at(pooler.address);
-    let pair = [1, 2].map(|port| Running::start_with(lock_at(&url, &[], &node(port), TTL).expect("open a lock"), node(port), TTL));
-    let (first, second) =
-        (pair[0].roles.wait_until(|role| role.name() == "primary"), pair[1].roles.wait_until(|role| role.name() == "primary"));
-    let leads = async {
-        tokio::select! { role = first => (role, 0), role = second => (role, 1) }
-    };
-    let (role, leader_at) = timeout(PROMPT, leads).await.expect("one of two leads");
-    let epoch = role.tenure().expect("a primary's epoch").0;
-    pair[1 - leader_at].follows(PROMPT, "the other leads").await;
-    sleep(TTL * 2).await;
-    assert_eq!(pair[leader_at].leads(PROMPT, "it renews").await, epoch, "two TTLs of renewals");
-    assert_eq!(pair[leader_at].handle.resign().await.expect("a primary resigns").0, epoch);
-    let next = pair[1 - leader_at].leads(PROMPT, "the other resigned").await;
-    assert!(next > epoch, "{next} after {epoch}");
-    // What our statements set is gone with each of them.
-    let direct = lock_at(&url, &[], &node(3), TTL).expect("open a lock");
-    assert!(leader(&*direct).await.is_some());
-    let left = server.texts("SELECT count(*)::text FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'").await;
-    assert_eq!(left, ["0"]);
 }

@@ -3,7 +3,6 @@
 //!
 //! Statements are sent as text, in one message with the settings that they need, and not prepared: so each call is one
 //! round trip, also the first on a connection, and none needs anything of the connection that an earlier one left there.
-//! A pooler that gives every transaction another connection to the server is as good as the server itself.
 
 mod access;
 mod line;
