@@ -1,8 +1,9 @@
 //! How one worker reaches the leader.
 //!
 //! A [`Link`] is how one worker reaches one leader in one tenure; how it does so is nobody else's business: over one
-//! connection that many requests share, where they and the leader can, and else over a pool of connections. Before the first request of a tenure, the leader is asked who it is, so that a wrong
-//! `--advertise` never delivers requests to a stranger (B80) or to ourselves (B67).
+//! connection that many requests share, where they and the leader can, and else over a pool of connections. Before the
+//! first request of a tenure, the leader is asked who it is, so that a wrong `--advertise` never
+//! delivers requests to a stranger (B80) or to ourselves (B67).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -22,7 +23,7 @@ use crate::api::Limits;
 use crate::api::feed::RequestBody;
 use crate::api::forward::Carrier;
 use crate::api::headers::{Hop, Refusal};
-use crate::api::mux::{Mux, Muxed};
+use crate::api::mux::{LargeAnswers, Mux, Muxed};
 use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
 use crate::api::worker::Core;
 use crate::backoff::Backoff;
@@ -116,6 +117,7 @@ pub(super) struct Link {
     leader: Leader,
     pool: Rc<Pool>,
     mux: Mux,
+    large: LargeAnswers,
     /// What its requests say about who forwards them.
     pub(super) hop: HeaderValue,
     host: HeaderValue,
@@ -167,6 +169,7 @@ impl Link {
             leader,
             pool: Pool::new(upstream, limits, None),
             mux: Mux::new(limits),
+            large: LargeAnswers::new(),
             hop,
             host,
             known: Cell::new(false),
@@ -233,6 +236,16 @@ impl Link {
         if !Mux::takes(&request) {
             return self.over_pool(request, core).await;
         }
+        let path = self.large.mark(&request);
+        let exchanged = if self.large.expects(path) { self.over_pool(request, core).await } else { self.over_mux(request, core).await };
+        if let Exchanged::Answered(answer, _) = &exchanged {
+            self.large.note(path, answer);
+        }
+        exchanged
+    }
+
+    /// Sends a request over the shared connection, and opens one for the next if there is none.
+    async fn over_mux(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
         match self.mux.send(request).await {
             Muxed::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
             Muxed::Lost(error) => Exchanged::Lost(error),

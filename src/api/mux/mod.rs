@@ -2,13 +2,15 @@
 //!
 //! A replica asks for it with an HTTP/1.1 upgrade to `bellwether-mux` at [`PATH`]; what follows the 101 is HTTP/2 with
 //! prior knowledge (RFC 9113 §3.3). A leader that answers anything but 101 is spoken to in HTTP/1.1 alone, so that any
-//! server can be one; 421 asks for another try, at another worker ([`Seats`]). Only requests without a body whose exchange may be repeated go over it: where a shared connection
-//! breaks, none of its requests can tell whether it was executed.
+//! server can be one; 421 asks for another try, at another worker ([`Seats`]). Only requests without a body whose exchange
+//! may be repeated go over it: where a shared connection breaks, none of its requests can tell whether it was executed. Nor
+//! do those whose answers are known to be long ([`LargeAnswers`]).
 //!
 //! A slow reader cannot keep the others waiting: the connection's window has room for a full stream window of each of
 //! the [`STREAMS`] that may be open at once.
 
 mod client;
+mod large;
 mod seats;
 mod server;
 
@@ -28,6 +30,7 @@ use crate::api::headers::wants_upgrade;
 use crate::api::io::{Wire, WireIo};
 
 pub(super) use client::{Mux, Muxed, Stream};
+pub(super) use large::LargeAnswers;
 pub(super) use seats::{Seat, Seats};
 pub(super) use server::{accept, serve};
 
