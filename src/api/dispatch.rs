@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 
 use crate::api::Right;
@@ -26,9 +26,10 @@ pub(super) struct Gone;
 /// Answers one request.
 pub(super) async fn serve(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
     let connection = session.connection();
+    let has_a_stream = request.version() == Version::HTTP_2;
     let mut answer = route(session, request).await?;
     // What is left of a body nobody reads is in the next request's way.
-    let ends = connection.core.is_closing() || connection.left_unread();
+    let ends = !has_a_stream && (connection.core.is_closing() || connection.left_unread());
     if ends && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

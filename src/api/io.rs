@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
@@ -104,6 +105,8 @@ impl Fence {
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: RefCell<Socket>,
+    /// What was read before whoever is to read it was known.
+    early: RefCell<Bytes>,
     end: Cell<End>,
     writing: Cell<Writing>,
     /// Who waits behind a write that was forgiven.
@@ -147,12 +150,18 @@ impl Wire {
     fn new(socket: Socket, writing: Writing, fence: Option<Fence>) -> Rc<Self> {
         Rc::new(Self {
             socket: RefCell::new(socket),
+            early: RefCell::default(),
             end: Cell::new(End::Shown),
             writing: Cell::new(writing),
             forgiven: RefCell::default(),
             fence,
             unsent: Cell::default(),
         })
+    }
+
+    /// Puts back what was read, for the next reader.
+    pub(super) fn unread(&self, early: Bytes) {
+        *self.early.borrow_mut() = early;
     }
 
     /// Whether something waits until the peer reads on.
@@ -214,7 +223,7 @@ impl Wire {
 
     /// Whether something has come that nobody has read. Asks the system, which may know of it before the runtime does.
     pub(super) fn has_input(&self) -> bool {
-        matches!(self.socket.borrow().peek(), Ok(1..))
+        !self.early.borrow().is_empty() || matches!(self.socket.borrow().peek(), Ok(1..))
     }
 
     /// Whether an idle connection was closed, or sent what nobody asked for. Asks the system, so that an end that the
@@ -265,6 +274,12 @@ impl WireIo {
 
 impl AsyncRead for WireIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut early = self.0.early.borrow_mut();
+        if !early.is_empty() {
+            let length = early.len().min(buf.remaining());
+            buf.put_slice(&early.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         let read = self.with(|socket| socket.poll_read(cx, buf));
         let at_end = matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() == before;

@@ -23,8 +23,9 @@ use crate::api::Limits;
 use crate::api::feed::RequestBody;
 use crate::api::forward::Carrier;
 use crate::api::headers::{Hop, Refusal};
-use crate::api::mux::{LargeAnswers, Mux, Muxed};
+use crate::api::mux::{LargeAnswers, Mux};
 use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
+use crate::api::streams;
 use crate::api::worker::Core;
 use crate::backoff::Backoff;
 use crate::cluster::Upstream;
@@ -247,9 +248,9 @@ impl Link {
     /// Sends a request over the shared connection, and opens one for the next if there is none.
     async fn over_mux(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
         match self.mux.send(request).await {
-            Muxed::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
-            Muxed::Lost(error) => Exchanged::Lost(error),
-            Muxed::Unsent(request) => {
+            streams::Sent::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
+            streams::Sent::Lost(error) => Exchanged::Lost(error),
+            streams::Sent::Unsent(request) => {
                 let exchanged = self.over_pool(request, core).await;
                 // Only somebody who is known to be the leader is asked for more.
                 if self.known.get() && self.mux.wants_opening() {

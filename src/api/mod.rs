@@ -27,12 +27,14 @@ mod metrics;
 mod mux;
 mod plane;
 mod pool;
+mod preface;
 mod primary;
 mod replica;
 mod route;
 mod server;
 mod session;
 mod status;
+mod streams;
 mod upgrade;
 mod verb;
 mod worker;
@@ -78,6 +80,8 @@ pub struct Config {
     pub ttl: Duration,
     /// Data-plane threads.
     pub workers: NonZeroUsize,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
     /// Whose `X-Forwarded-*` is believed.
     pub trusted_proxies: Vec<IpNet>,
     /// What one request may cost.

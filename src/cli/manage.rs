@@ -74,6 +74,11 @@ pub struct Settings {
     #[serde(deserialize_with = "config::many")]
     pub trusted_proxies: Option<Vec<Block>>,
 
+    /// Whether clients may speak HTTP/2; HTTP/1.1 they always may [default: true]
+    #[arg(long, value_name = "BOOL", env = "BELLWETHER_HTTP2", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", help_heading = "Serving")]
+    pub http2: Option<bool>,
+
     /// Threads that carry requests [default: one per core]
     ///
     /// The election has a thread of its own, whatever this says.
@@ -186,6 +191,7 @@ impl Settings {
             upstream,
             local_routes,
             trusted_proxies,
+            http2,
             workers,
             replication,
             advertise,

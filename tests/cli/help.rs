@@ -17,6 +17,7 @@ const FLAGS: [&str; 19] = [
     "--admin",
     "--admin-token-file",
     "--trusted-proxies",
+    "--http2",
     "--config",
     "--workers",
     "--log-format",

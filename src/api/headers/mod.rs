@@ -8,7 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
 use http::request::Parts;
 use http::uri::Uri;
 use http::{HeaderMap, Method, StatusCode, Version};
@@ -168,6 +170,9 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
         }
     }
     origin_form(head)?;
+    if head.version == Version::HTTP_2 && found.cookies > 1 {
+        join_cookies(&mut head.headers);
+    }
     head.version = Version::HTTP_11;
     if upgrade {
         head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -202,6 +207,7 @@ struct Found {
     bytes: usize,
     lines: usize,
     hosts: usize,
+    cookies: usize,
     hop_by_hop: bool,
     ours: bool,
     expects_continue: bool,
@@ -218,6 +224,7 @@ impl Found {
             bytes: 0,
             lines: headers.len(),
             hosts: 0,
+            cookies: 0,
             hop_by_hop: false,
             ours: false,
             expects_continue: false,
@@ -229,6 +236,7 @@ impl Found {
             found.bytes += name.as_str().len() + value.len() + b": \r\n".len();
             match *name {
                 HOST => found.hosts += 1,
+                COOKIE => found.cookies += 1,
                 CONNECTION | TE | UPGRADE => found.hop_by_hop = true,
                 EXPECT => found.expects_continue |= value.as_bytes().eq_ignore_ascii_case(b"100-continue"),
                 TRANSFER_ENCODING => {
@@ -318,6 +326,13 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 
 fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted))
+}
+
+/// Puts the cookies into the one field that HTTP/1.1 has for them; over HTTP/2 each may have its own (RFC 9113 §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let cookies = HeaderValue::from_bytes(&cookies.join(&b"; "[..])).expect("what joins values is visible ASCII");
+    headers.insert(COOKIE, cookies);
 }
 
 /// Turns `GET http://host/path` into `GET /path` for that host (RFC 9112 §3.2.2). Every other target stays as it is.

@@ -4,6 +4,7 @@ mod ending;
 mod expect;
 mod failover;
 mod holding;
+mod http2;
 mod keepalive;
 mod leaders;
 mod leaving;

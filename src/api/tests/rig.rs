@@ -55,6 +55,7 @@ impl TestNode {
             hold_bytes: 1024 * 1024,
             ttl: Duration::from_secs(2),
             workers: NonZeroUsize::MIN,
+            http2: true,
             trusted_proxies: Vec::new(),
             // Reaching a node of the same test may take as long as the machine likes.
             limits: Limits { connect_timeout: SOON, ..Limits::default() },
