@@ -38,12 +38,15 @@ mod postgres;
 mod postgres_members;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+mod rig;
 mod sql_access;
 mod sql_reports;
 mod sql_rig;
 mod sql_table;
 mod sqlite;
 mod sqlite_file;
+#[path = "../support/wait.rs"]
+mod wait;
 #[path = "../support/wire.rs"]
 mod wire;
 
