@@ -8,6 +8,7 @@ pub(crate) mod app;
 pub(crate) mod cluster;
 pub(crate) mod consul;
 pub(crate) mod daemon;
+pub(crate) mod database;
 pub(crate) mod etcd;
 pub(crate) mod http;
 pub(crate) mod kazoo;
