@@ -17,7 +17,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Error};
 
 use super::contract::Lock;
-use super::server::{Access, Driver, Found, Meaning, ServerRow, statement_timeout};
+use super::server::{Access, Driver, Found, ServerRow, statement_timeout};
 use super::sql::{self, Look, Seat};
 use super::url::Database;
 use super::{LockConfig, OpenError, Secret, StoreOptions};
@@ -39,8 +39,6 @@ struct Mysql {
 #[async_trait]
 impl Driver for Mysql {
     type Connection = MySqlConnection;
-
-    const ONLY_READS: &'static str = "is read-only, as a replica is";
 
     async fn connect(&self, access: &Access, password: Option<&Secret>) -> Result<MySqlConnection, Error> {
         let mut connection = connect_options(access, password).connect().await?;
@@ -66,18 +64,6 @@ impl Driver for Mysql {
             Err(error) if failure::is_duplicate(&error) => Ok(false),
             found => Ok(found? > 0),
         }
-    }
-
-    fn is_contention(error: &Error) -> bool {
-        failure::is_contention(error)
-    }
-
-    fn meaning(access: &Access, error: &Error) -> Meaning {
-        failure::meaning(access, error)
-    }
-
-    fn meaning_at_creation(access: &Access, error: &Error) -> Meaning {
-        failure::meaning_at_creation(access, error)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use sqlx::Error;
 
-use crate::store::server::{Access, Meaning};
+use super::Postgres;
+use crate::store::server::{Access, Errors, Meaning};
 
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 const UNIQUE_VIOLATION: &str = "23505";
@@ -24,39 +25,40 @@ fn code(error: &Error) -> Option<String> {
     error.as_database_error()?.code().map(|code| code.into_owned())
 }
 
-/// Whether the connection is as good after `error` as before: somebody else was in the way.
-pub(super) fn is_contention(error: &Error) -> bool {
-    matches!(code(error).as_deref(), Some(SERIALIZATION | DEADLOCK | LOCK_NOT_AVAILABLE | CANCELED))
-}
+impl Errors for Postgres {
+    const ONLY_READS: &'static str = "only takes reads, as a standby does";
 
-/// What `error` means to the election.
-pub(super) fn meaning(access: &Access, error: &Error) -> Meaning {
-    let (user, database) = (&access.user, &access.database);
-    let advice = match code(error).as_deref() {
-        Some(READ_ONLY) => return Meaning::OnlyReads,
-        Some(CANCELED | LOCK_NOT_AVAILABLE) => return Meaning::TooSlow,
-        Some(INVALID_PASSWORD | INVALID_AUTHORIZATION) => {
-            format!("does not let user `{user}` in: check the user and --store-opt password-file, and whether the password has expired")
-        }
-        Some(NO_SUCH_DATABASE) => format!("does not exist: make it, like `CREATE DATABASE {database}`, or name another"),
-        Some(NO_RIGHT) => {
-            format!(
-                "does not let user `{user}` use the table: run `GRANT SELECT, INSERT, UPDATE ON leader_leases TO {user}; GRANT USAGE ON SEQUENCE leader_leases_id_seq TO {user}`"
-            )
-        }
-        Some(NO_SUCH_COLUMN | NO_UNIQUE_KEY | UNIQUE_VIOLATION) => return Meaning::OtherTable,
-        _ => return Meaning::Unknown,
-    };
-    Meaning::Denied(advice)
-}
+    fn is_contention(error: &Error) -> bool {
+        matches!(code(error).as_deref(), Some(SERIALIZATION | DEADLOCK | LOCK_NOT_AVAILABLE | CANCELED))
+    }
 
-/// The same for an error that came of making the table.
-pub(super) fn meaning_at_creation(access: &Access, error: &Error) -> Meaning {
-    let user = &access.user;
-    match code(error).as_deref() {
-        Some(NO_RIGHT | NO_SUCH_SCHEMA) => Meaning::Denied(format!(
-            "has no table leader_leases, and user `{user}` may not make it: let it, or make the table as docs/stores.md shows"
-        )),
-        _ => meaning(access, error),
+    fn meaning(access: &Access, error: &Error) -> Meaning {
+        let (user, database) = (&access.user, &access.database);
+        let advice = match code(error).as_deref() {
+            Some(READ_ONLY) => return Meaning::OnlyReads,
+            Some(CANCELED | LOCK_NOT_AVAILABLE) => return Meaning::TooSlow,
+            Some(INVALID_PASSWORD | INVALID_AUTHORIZATION) => {
+                format!("does not let user `{user}` in: check the user and --store-opt password-file, and whether the password has expired")
+            }
+            Some(NO_SUCH_DATABASE) => format!("does not exist: make it, like `CREATE DATABASE {database}`, or name another"),
+            Some(NO_RIGHT) => {
+                format!(
+                    "does not let user `{user}` use the table: run `GRANT SELECT, INSERT, UPDATE ON leader_leases TO {user}; GRANT USAGE ON SEQUENCE leader_leases_id_seq TO {user}`"
+                )
+            }
+            Some(NO_SUCH_COLUMN | NO_UNIQUE_KEY | UNIQUE_VIOLATION) => return Meaning::OtherTable,
+            _ => return Meaning::Unknown,
+        };
+        Meaning::Denied(advice)
+    }
+
+    fn meaning_at_creation(access: &Access, error: &Error) -> Meaning {
+        let user = &access.user;
+        match code(error).as_deref() {
+            Some(NO_RIGHT | NO_SUCH_SCHEMA) => Meaning::Denied(format!(
+                "has no table leader_leases, and user `{user}` may not make it: let it, or make the table as docs/stores.md shows"
+            )),
+            _ => Self::meaning(access, error),
+        }
     }
 }

@@ -19,7 +19,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Error};
 
 use super::contract::Lock;
-use super::server::{Access, Driver, Found, Meaning, ServerRow, statement_timeout};
+use super::server::{Access, Driver, Found, ServerRow, statement_timeout};
 use super::sql::{self, Look, Seat};
 use super::url::Database;
 use super::{LockConfig, OpenError, Secret, StoreOptions};
@@ -73,8 +73,6 @@ impl Postgres {
 impl Driver for Postgres {
     type Connection = PgConnection;
 
-    const ONLY_READS: &'static str = "only takes reads, as a standby does";
-
     async fn connect(&self, access: &Access, password: Option<&Secret>) -> Result<PgConnection, Error> {
         self.connect_options(access, password).connect().await
     }
@@ -93,17 +91,5 @@ impl Driver for Postgres {
 
     async fn change(&self, connection: &mut PgConnection, statement: String) -> Result<bool, Error> {
         Ok(statement::change(connection, statement).await? > 0)
-    }
-
-    fn is_contention(error: &Error) -> bool {
-        failure::is_contention(error)
-    }
-
-    fn meaning(access: &Access, error: &Error) -> Meaning {
-        failure::meaning(access, error)
-    }
-
-    fn meaning_at_creation(access: &Access, error: &Error) -> Meaning {
-        failure::meaning_at_creation(access, error)
     }
 }

@@ -7,14 +7,11 @@ use super::Access;
 use crate::store::Secret;
 use crate::store::sql::{COLUMNS, Look, Row};
 
-/// One kind of database server: its protocol, and what its errors mean. It keeps no connection; [`row`](super::row) does.
+/// One kind of database server: its protocol. It keeps no connection; [`row`](super::row) does.
 #[async_trait]
-pub(in crate::store) trait Driver: Send + Sync + 'static {
+pub(in crate::store) trait Driver: Errors + Send + Sync + 'static {
     /// A connection for statements.
     type Connection: Send + 'static;
-
-    /// What a server is that takes no writes, as people call it.
-    const ONLY_READS: &'static str;
 
     /// Opens a connection whose statements may run at once, but for the table, which may be missing.
     async fn connect(&self, access: &Access, password: Option<&Secret>) -> Result<Self::Connection, Error>;
@@ -30,6 +27,12 @@ pub(in crate::store) trait Driver: Send + Sync + 'static {
 
     /// Sends a statement and says whether it found a row to change.
     async fn change(&self, connection: &mut Self::Connection, statement: String) -> Result<bool, Error>;
+}
+
+/// What one kind of server says when something is wrong.
+pub(in crate::store) trait Errors {
+    /// What a server is that takes no writes, as people call it.
+    const ONLY_READS: &'static str;
 
     /// Whether the connection is as good after `error` as before: somebody else was in the way.
     fn is_contention(error: &Error) -> bool;

@@ -14,7 +14,7 @@ mod session;
 use std::time::Duration;
 
 pub(super) use access::Access;
-pub(super) use driver::{Driver, Found, Meaning, Statements};
+pub(super) use driver::{Driver, Errors, Found, Meaning, Statements};
 pub(super) use row::ServerRow;
 
 use line::{Answered, Line, Patience};
