@@ -27,8 +27,8 @@ const PLAIN_STORE_TYPES: &[&str] = &["Epoch", "Leader"];
 const PLACES: &[(&str, &[&str])] = &[
     ("clap", &["cli/"]),
     ("clap_complete", &["cli/"]),
-    ("hyper", &["api/", "demo/", "store/consul/", "store/kubernetes/"]),
-    ("hyper_util", &["api/", "demo/", "store/consul/", "store/kubernetes/"]),
+    ("hyper", &["api/", "demo/", "store/http/"]),
+    ("hyper_util", &["api/", "demo/", "store/http/"]),
     ("tower", &["api/"]),
     ("prometheus_client", &["api/"]),
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),

@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 19] = [
+const FLAGS: [&str; 20] = [
     "--host",
     "--replication",
     "--advertise",

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clock;
 mod consul;
 mod crash;
 mod databases;
@@ -19,6 +20,7 @@ mod kubernetes;
 mod outage;
 mod partition;
 mod planned;
+mod scenario;
 mod start;
 mod stream;
 mod tunnel;

@@ -8,6 +8,7 @@ pub(crate) mod app;
 pub(crate) mod cluster;
 pub(crate) mod consul;
 pub(crate) mod daemon;
+pub(crate) mod database;
 pub(crate) mod etcd;
 pub(crate) mod http;
 pub(crate) mod kazoo;
@@ -22,31 +23,15 @@ pub(crate) mod port;
 pub(crate) mod postgres;
 pub(crate) mod raw;
 pub(crate) mod store;
+mod wait;
 pub(crate) mod wire;
 pub(crate) mod zookeeper;
 
-use std::fmt::Debug;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-/// From one look to the next.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// Returns what `probe` found once it is `Ok`.
-///
-/// # Panics
-/// After `limit`, with `reason` and the last `Err`.
-pub(crate) async fn wait_for<R, L: Debug>(reason: &str, limit: Duration, mut probe: impl AsyncFnMut() -> Result<R, L>) -> R {
-    let deadline = Instant::now() + limit;
-    loop {
-        match probe().await {
-            Ok(found) => return found,
-            Err(last) if Instant::now() >= deadline => panic!("waited {limit:?} in vain for {reason}; last seen: {last:?}"),
-            Err(_) => sleep(LOOK_EVERY).await,
-        }
-    }
-}
+pub(crate) use wait::wait_for;
 
 /// Returns what `future` gives.
 ///
