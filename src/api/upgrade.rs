@@ -71,13 +71,19 @@ impl Tunnel {
 /// Passes bytes one way, beginning with `early`, and then the end.
 async fn pump((from_side, from): &(Side, WireIo), (to_side, to): &(Side, WireIo), early: Bytes) -> Result<(), (Side, io::Error)> {
     let (mut from, mut to) = (from.clone(), to.clone());
-    to.write_all(&early).await.map_err(|error| (*to_side, error))?;
+    send(&mut to, &early).await.map_err(|error| (*to_side, error))?;
     let mut buffer = vec![0; CHUNK];
     loop {
         let read = from.read(&mut buffer).await.map_err(|error| (*from_side, error))?;
         if read == 0 {
             return to.shutdown().await.map_err(|error| (*to_side, error));
         }
-        to.write_all(&buffer[..read]).await.map_err(|error| (*to_side, error))?;
+        send(&mut to, &buffer[..read]).await.map_err(|error| (*to_side, error))?;
     }
+}
+
+/// Sends all of it now: the next piece may be long in coming.
+async fn send(to: &mut WireIo, piece: &[u8]) -> io::Result<()> {
+    to.write_all(piece).await?;
+    to.flush().await
 }

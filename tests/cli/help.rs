@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 19] = [
+const FLAGS: [&str; 24] = [
     "--host",
     "--replication",
     "--advertise",
@@ -22,6 +22,11 @@ const FLAGS: [&str; 19] = [
     "--log-format",
     "--log-level",
     "--store-opt",
+    "--tls",
+    "--tlsverify",
+    "--tlscacert",
+    "--tlscert",
+    "--tlskey",
 ];
 
 #[test]

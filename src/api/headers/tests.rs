@@ -11,6 +11,8 @@ fn config(trusted: &str) -> Config {
         ttl: Duration::from_secs(1),
         workers: std::num::NonZeroUsize::MIN,
         trusted_proxies: trusted.split_terminator(',').map(|network| network.parse().unwrap()).collect(),
+        tls: None,
+        to_app: None,
         limits: Limits::default(),
     }
 }

@@ -56,6 +56,8 @@ impl TestNode {
             ttl: Duration::from_secs(2),
             workers: NonZeroUsize::MIN,
             trusted_proxies: Vec::new(),
+            tls: None,
+            to_app: None,
             // Reaching a node of the same test may take as long as the machine likes.
             limits: Limits { connect_timeout: SOON, ..Limits::default() },
         };
