@@ -26,6 +26,7 @@ use crate::api::handshake::is_refusal_of_plain_http;
 use crate::api::headers::{Hop, Refusal};
 use crate::api::mux::{Mux, Muxed};
 use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
+use crate::api::primary::because;
 use crate::api::worker::Core;
 use crate::backoff::Backoff;
 use crate::cluster::Upstream;
@@ -299,7 +300,7 @@ impl Link {
         *question.method_mut() = Method::GET;
         *question.uri_mut() = Uri::from_static("/_bellwether/leader");
         question.headers_mut().insert(HOST, self.host.clone());
-        let answer = leader.ask(question).await.map_err(io::Error::other)?;
+        let answer = leader.ask(question).await.map_err(|error| io::Error::other(because(&error)))?;
         let status = answer.status();
         let introduction = Limited::new(answer.into_body(), INTRODUCTION).collect().await.map_err(io::Error::other)?.to_bytes();
         let somebody = match serde_json::from_slice::<Introduction>(&introduction) {

@@ -163,7 +163,7 @@ pub(super) fn broken(peer: &str, error: &hyper::Error, why_cut: &str) -> String 
 }
 
 /// What the library means by an error that brought no answer, in words for those who run the app.
-fn because(error: &hyper::Error) -> String {
+pub(super) fn because(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
         return "it closed the connection without an answer".to_owned();
     }

@@ -21,5 +21,8 @@ mod partition;
 mod planned;
 mod start;
 mod stream;
+mod tls_client;
+mod tls_hop;
+mod tls_reload;
 mod tunnel;
 mod zookeeper;
