@@ -128,8 +128,9 @@ impl Socket {
             && !stream.get_ref().1.wants_write()
         {
             secured!(stream, tcp, tls => {
+                // What has come and was not read would make the system cut the connection. Who has left needs no farewell.
+                take_in(tcp, tls).ok();
                 tls.send_close_notify();
-                // Who has left needs no farewell.
                 tls.write_tls(&mut &*SockRef::from(&*tcp)).ok();
             });
         }

@@ -15,13 +15,14 @@ use certificates::{Authority, Credentials, LONG, Wanted};
 const BOTH: &str = "serverAuth,clientAuth";
 const HERE: &str = "IP:127.0.0.1,DNS:localhost";
 
-struct World {
+/// An authority, and what it issues.
+pub(crate) struct World {
     folder: TempDir,
-    authority: Authority,
+    pub(crate) authority: Authority,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new(folder.path(), "ca");
         Self { folder, authority }
@@ -29,6 +30,11 @@ impl World {
 
     fn node(&self) -> Credentials {
         self.authority.issue(Wanted { name: "node", hosts: HERE, usage: BOTH, life: LONG })
+    }
+
+    /// A node that knows no others, and asks nobody for a certificate.
+    pub(crate) fn lone(&self) -> Terms {
+        Terms { verify: false, dialled_at: None, ..mutual(&self.node()) }
     }
 
     fn issue(&self, name: &str, hosts: &str, usage: &str) -> Credentials {
