@@ -17,7 +17,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("replication", &["store", "node", "clock", "backoff", "duration"]),
     ("check", &["replication", "store", "node", "duration"]),
     ("cluster", &["node"]),
-    ("api", &["replication", "cluster", "store", "node", "clock", "backoff"]),
+    ("tls", &[]),
+    ("api", &["replication", "cluster", "store", "node", "clock", "backoff", "tls"]),
 ];
 
 /// What the api room may take from the store room: what a role is made of.
@@ -30,6 +31,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["api/", "demo/", "store/http/"]),
     ("hyper_util", &["api/", "demo/", "store/http/"]),
     ("tower", &["api/"]),
+    ("tokio_rustls", &["api/io.rs", "tls/", "store/consul/", "store/kubernetes/"]),
     ("prometheus_client", &["api/"]),
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),
     ("etcd_client", &["store/etcd/"]),

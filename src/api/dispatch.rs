@@ -6,7 +6,6 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 
-use crate::api::Right;
 use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason, Verdict};
 use crate::api::feed::Feed;
@@ -50,7 +49,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         session.leaves_unread(!body.is_end_stream());
         // Settled first, so that a look at the counters does not count itself as running.
         ticket.end(Outcome::Local);
-        return Ok(local.answer(&head, Right::None).await.map(ResponseBody::Whole));
+        return Ok(local.answer(&head, session.peer.right()).await.map(ResponseBody::Whole));
     }
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,

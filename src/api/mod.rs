@@ -15,6 +15,7 @@ mod dispatch;
 pub mod error;
 mod feed;
 mod forward;
+mod handshake;
 mod headers;
 mod hold;
 mod info;
@@ -53,6 +54,7 @@ use ipnet::IpNet;
 use crate::cluster::Upstream;
 use crate::node::Node;
 use crate::replication::RoleWatch;
+use crate::tls::{self, Tls};
 
 pub use admin::{Token, TokenError};
 pub use error::{Failure, Reason, Verdict};
@@ -84,6 +86,10 @@ pub struct Config {
     pub http2: bool,
     /// Whose `X-Forwarded-*` is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// TLS on the TCP addresses, and with the other nodes.
+    pub tls: Option<Tls>,
+    /// TLS with the app, where it speaks it.
+    pub to_app: Option<tls::Client>,
     /// What one request may cost.
     pub limits: Limits,
 }
@@ -163,6 +169,8 @@ pub enum Right {
     None,
     /// It came to the admin listener.
     AdminListener,
+    /// It came over TLS from somebody with a certificate that was asked for and found good.
+    Certificate,
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, trace};
 
-use crate::api::dispatch;
 use crate::api::headers::Peer;
 use crate::api::io::{Socket, Wire, WireIo};
 use crate::api::listener::{AdminSocket, Listener};
@@ -31,7 +30,7 @@ use crate::api::preface::Protocol;
 use crate::api::session::{Busy, Next, Session};
 use crate::api::streams::Shape;
 use crate::api::worker::Core;
-use crate::api::{Limits, LocalApi, Right, mux, preface, streams};
+use crate::api::{Limits, LocalApi, Right, dispatch, handshake, mux, preface, streams};
 
 /// How much of a message is read at a time, at most; also bounds what a slow reader makes this node keep.
 pub(super) const BUFFER: usize = 128 * 1024;
@@ -57,8 +56,9 @@ pub(super) fn builder(limits: Limits) -> http1::Builder {
 /// Serves one connection until it ends; at the end of the worker's time, until it is idle.
 pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr>) {
     let _counted = Counted::new(&core);
+    let Some((socket, channel)) = handshake::begin(&core, socket).await else { return };
     let wire = Wire::to_client(socket);
-    let peer = Peer::new(address, &core.config);
+    let peer = Peer::new(address, &core.config).over(channel);
     let session = Session::new(&core, &wire, peer);
     let protocol = if core.config.http2 { preface::protocol(&session).await } else { Some(Protocol::Http1) };
     match protocol {
@@ -161,7 +161,7 @@ where
 }
 
 /// Reads on for a moment after the last answer, so that it is not lost to the reset that closing would cause.
-async fn linger(wire: &Rc<Wire>) {
+pub(super) async fn linger(wire: &Rc<Wire>) {
     let mut io = WireIo(Rc::clone(wire));
     let reading = async {
         io.shutdown().await?;

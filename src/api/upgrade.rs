@@ -79,6 +79,12 @@ async fn pump((from_side, from): &(Side, WireIo), (to_side, to): &(Side, WireIo)
         if read == 0 {
             return to.shutdown().await.map_err(|error| (*to_side, error));
         }
-        to.write_all(&buffer[..read]).await.map_err(|error| (*to_side, error))?;
+        send(&mut to, &buffer[..read]).await.map_err(|error| (*to_side, error))?;
     }
+}
+
+/// Sends all of it now: the next piece may be long in coming.
+async fn send(to: &mut WireIo, piece: &[u8]) -> io::Result<()> {
+    to.write_all(piece).await?;
+    to.flush().await
 }

@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 20] = [
+const FLAGS: [&str; 25] = [
     "--host",
     "--replication",
     "--advertise",
@@ -23,6 +23,11 @@ const FLAGS: [&str; 20] = [
     "--log-format",
     "--log-level",
     "--store-opt",
+    "--tls",
+    "--tlsverify",
+    "--tlscacert",
+    "--tlscert",
+    "--tlskey",
 ];
 
 #[test]

@@ -23,5 +23,8 @@ mod planned;
 mod scenario;
 mod start;
 mod stream;
+mod tls_client;
+mod tls_hop;
+mod tls_reload;
 mod tunnel;
 mod zookeeper;

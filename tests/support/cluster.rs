@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::app::App;
 use super::daemon::{Daemon, Info, Manage};
-use super::http::{Broken, Method};
+use super::http::{Broken, Method, Place};
 use super::ledger::Ledger;
 use super::load::{End, Load, Outcome};
 use super::one::One;
@@ -88,9 +88,14 @@ impl Cluster {
         self.nodes.iter().map(Daemon::address).collect()
     }
 
+    /// Where clients reach the nodes, and how they speak to them.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.nodes.iter().map(Daemon::place).collect()
+    }
+
     /// Watches all nodes for a second primary.
     pub(crate) fn watch(&self) -> One {
-        One::watch(self.addresses())
+        One::watch(self.places())
     }
 
     /// Waits until exactly `up` nodes answer, one of them as primary and the others following it. Returns which it is.

@@ -5,6 +5,7 @@
 
 pub(crate) mod account;
 pub(crate) mod app;
+pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod consul;
 pub(crate) mod daemon;
@@ -22,6 +23,7 @@ pub(crate) mod pair;
 pub(crate) mod port;
 pub(crate) mod postgres;
 pub(crate) mod raw;
+pub(crate) mod secure;
 pub(crate) mod store;
 mod wait;
 pub(crate) mod wire;

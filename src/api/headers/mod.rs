@@ -16,9 +16,11 @@ use http::uri::Uri;
 use http::{HeaderMap, Method, StatusCode, Version};
 
 use crate::api::error::{Failure, Reason};
-use crate::api::{Config, Limits};
+use crate::api::handshake::Channel;
+use crate::api::{Config, Limits, Right};
 use crate::node::BootId;
 use crate::store::Epoch;
+use crate::tls::Shown;
 
 /// The fencing token, on requests to the app and on every forwarded answer.
 pub(super) const EPOCH: HeaderName = HeaderName::from_static("bellwether-epoch");
@@ -101,6 +103,7 @@ pub(super) struct Peer {
     address: Option<HeaderValue>,
     /// Whether the peer's own `X-Forwarded-*` are kept.
     trusted: bool,
+    channel: Channel,
 }
 
 impl Peer {
@@ -110,6 +113,33 @@ impl Peer {
         Self {
             trusted: address.is_some_and(|ip| config.trusts(ip)),
             address: address.map(|ip| HeaderValue::from_str(&ip.to_string()).expect("an address is visible ASCII")),
+            channel: Channel::Plain,
+        }
+    }
+
+    /// The same, known to be at the other end of such a channel.
+    pub(super) fn over(self, channel: Channel) -> Self {
+        Self { channel, ..self }
+    }
+
+    /// What it may ask of this node, as far as that depends on how it came.
+    pub(super) fn right(&self) -> Right {
+        match self.channel {
+            Channel::Plain | Channel::Secured(Shown::Nothing) => Right::None,
+            Channel::Secured(Shown::Client | Shown::Node) => Right::Certificate,
+        }
+    }
+
+    /// Whether what it says about the client of a request is believed. A node says it only of what it forwards, and a
+    /// user's certificate makes nobody a node.
+    fn is_believed(&self, hop: Option<Hop>) -> bool {
+        self.trusted || (hop.is_some() && self.channel == Channel::Secured(Shown::Node))
+    }
+
+    fn scheme(&self) -> HeaderValue {
+        match self.channel {
+            Channel::Plain => HeaderValue::from_static("http"),
+            Channel::Secured(_) => HeaderValue::from_static("https"),
         }
     }
 }
@@ -159,7 +189,8 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     }
     let upgrade = wants_upgrade(head.version, &head.headers);
     let trailers = found.hop_by_hop && has_token(&head.headers, &TE, "trailers");
-    let keep = Kept { upgrade, forwarded: peer.trusted };
+    let believed = peer.is_believed(hop);
+    let keep = Kept { upgrade, forwarded: believed };
     if found.hop_by_hop || (found.ours && hop.is_none()) || (found.forwarded && !keep.forwarded) {
         strip(&mut head.headers, keep);
     } else if found.ours {
@@ -185,7 +216,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if hop.is_none() || !head.headers.contains_key(VIA) {
         head.headers.append(VIA, HeaderValue::from_static("1.1 bellwether"));
     }
-    add_forwarded(&mut head.headers, peer);
+    add_forwarded(&mut head.headers, peer, believed);
     Ok(Terms {
         upgrade,
         expects_continue: found.expects_continue,
@@ -352,8 +383,8 @@ fn origin_form(head: &mut Parts) -> Result<(), Failure> {
 }
 
 /// Tells the app who asked (added after stripping, so that no client can have it removed).
-fn add_forwarded(headers: &mut HeaderMap, peer: &Peer) {
-    if peer.trusted {
+fn add_forwarded(headers: &mut HeaderMap, peer: &Peer, believed: bool) {
+    if believed {
         if let Some(address) = &peer.address {
             headers.append(FORWARDED_FOR, address.clone());
         }
@@ -363,10 +394,10 @@ fn add_forwarded(headers: &mut HeaderMap, peer: &Peer) {
             None => drop(headers.remove(FORWARDED_FOR)),
         }
     }
-    if !peer.trusted || !headers.contains_key(FORWARDED_PROTO) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    if !believed || !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, peer.scheme());
     }
-    if !peer.trusted || !headers.contains_key(FORWARDED_HOST) {
+    if !believed || !headers.contains_key(FORWARDED_HOST) {
         match headers.get(HOST).cloned() {
             Some(host) => drop(headers.insert(FORWARDED_HOST, host)),
             None => drop(headers.remove(FORWARDED_HOST)),

@@ -12,6 +12,8 @@ fn config(trusted: &str) -> Config {
         workers: std::num::NonZeroUsize::MIN,
         http2: true,
         trusted_proxies: trusted.split_terminator(',').map(|network| network.parse().unwrap()).collect(),
+        tls: None,
+        to_app: None,
         limits: Limits::default(),
     }
 }

@@ -10,5 +10,6 @@ mod leaders;
 mod leaving;
 mod passing;
 pub(super) mod rig;
+mod secured;
 mod sharing;
 mod switching;

@@ -47,6 +47,8 @@ impl TestNode {
             workers: NonZeroUsize::MIN,
             http2: true,
             trusted_proxies: Vec::new(),
+            tls: None,
+            to_app: None,
             // Reaching a node of the same test may take as long as the machine likes.
             limits: Limits { connect_timeout: SOON, ..Limits::default() },
         };
