@@ -48,7 +48,7 @@ impl Way {
     pub(super) async fn dial(&self, deadline: Instant) -> io::Result<Socket> {
         match &self.upstream {
             Upstream::Unix(path) => timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)?.map(Socket::Unix),
-            Upstream::Http { host, port } => connect(host, *port, deadline).await.map(Socket::Tcp),
+            Upstream::Http { host, port } | Upstream::H2c { host, port } => connect(host, *port, deadline).await.map(Socket::Tcp),
             Upstream::Https { host, port } => {
                 let stream = connect(host, *port, deadline).await?;
                 let tls = self.tls.as_ref().ok_or_else(|| io::Error::other("nobody said whom to believe there"))?;

@@ -9,6 +9,7 @@
 
 mod admin;
 mod body;
+mod carrier;
 pub mod client;
 mod dial;
 mod dispatch;
@@ -20,6 +21,7 @@ mod headers;
 mod hold;
 mod info;
 mod io;
+mod lanes;
 pub mod ledger;
 mod link;
 pub mod listener;
