@@ -127,6 +127,40 @@ async fn connections_over_tls_are_used_again() {
     );
 }
 
+/// The connection that nodes share works over TLS: requests side by side open none of their own.
+#[tokio::test]
+async fn requests_share_a_connection_over_tls() {
+    let world = World::new();
+    let app = App::start("a", &Ledger::default()).await;
+    let own = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.secured("--tlsverify", &files, &world.secure()).with(["--workers", "1"])
+    };
+    let pair = Pair::start_with(&format!("http://{}", app.address()), own).await;
+    let clients = (0..30).map(|_| Client::new(pair.replica.place())).collect::<Vec<_>>();
+    let at_once = async || {
+        // Idle ones would do as well as a shared one; they go after some seconds.
+        wait_for("idle connections to be closed", LIMIT, async || match pair.primary.metrics().await.value("connections") {
+            0.0..=6.0 => Ok(()),
+            open => Err(open),
+        })
+        .await;
+        let before = pair.primary.metrics().await.value("tls_handshakes_total{result=\"done\"}");
+        let answers = clients.iter().map(|client| client.send(request(Method::GET, "/slow?ms=100", "")));
+        for answer in futures_util::future::join_all(answers).await {
+            assert_eq!(answer.expect("an answer").text(), "a");
+        }
+        // Each reading opens a connection of its own.
+        pair.primary.metrics().await.value("tls_handshakes_total{result=\"done\"}") - before - 1.0
+    };
+    wait_for("the shared connection", LIMIT, async || match at_once().await {
+        0.0..=2.0 => Ok(()),
+        opened => Err(opened),
+    })
+    .await;
+    assert_eq!(get(pair.replica.place(), "/big?mb=8").await.body.len(), 8 << 20);
+}
+
 #[tokio::test]
 async fn nodes_believe_what_nodes_say_of_a_client_and_nobody_else() {
     let world = World::new();
@@ -164,7 +198,7 @@ async fn two(
     advertise: Option<SocketAddr>,
     follows: impl Fn(Manage) -> Manage,
 ) -> (Daemon, Daemon, App, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let store = format!("sqlite://{}", folder.path().join("election.db").display());
     let app = App::start("a", &Ledger::default()).await;
     let leader = Manage::new("leader", folder.path());
@@ -179,7 +213,7 @@ async fn two(
 
 /// What a client is told who sends an order through `node`.
 async fn told(node: &Daemon) -> (u16, Value) {
-    let answer = Client::new(node.place()).send(request(Method::POST, "/who", "an order")).await.unwrap();
+    let answer = Client::new(node.place()).send(request(Method::POST, "/who", "an order")).await.expect("an answer");
     let said = answer.json();
     assert_eq!(said["verdict"], "not-sent", "{said}");
     (answer.status.as_u16(), said)
