@@ -21,6 +21,7 @@ mod partition;
 mod planned;
 mod start;
 mod stream;
+mod tls_app;
 mod tls_client;
 mod tls_hop;
 mod tls_reload;
