@@ -8,6 +8,7 @@
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
 mod admin;
+mod ahead;
 mod body;
 mod carrier;
 pub mod client;

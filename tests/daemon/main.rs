@@ -23,6 +23,7 @@ mod planned;
 mod scenario;
 mod start;
 mod stream;
+mod tls_app;
 mod tls_client;
 mod tls_hop;
 mod tls_reload;
