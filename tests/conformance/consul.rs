@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::consul_server::Consul;
-use crate::harness::Harness;
+use crate::harness::{Harness, call_timeout};
 use crate::suite::conformance;
 
 const KEY: &str = "bellwether/suite/leader";
@@ -40,7 +40,7 @@ impl Harness for OnConsul {
 
     fn lock(&self, node: &Node, ttl: Duration) -> Arc<dyn Lock> {
         let election = self.url.election("suite").expect("a service's name");
-        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 };
+        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) };
         self.url.open(&StoreOptions::default(), config).expect("open a lock")
     }
 

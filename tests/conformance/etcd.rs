@@ -9,7 +9,7 @@ use bellwether::store::{Lock, LockConfig, StoreOptions, StoreUrl};
 use tokio::sync::Mutex;
 
 use crate::etcd_server::Etcd;
-use crate::harness::Harness;
+use crate::harness::{Harness, call_timeout};
 use crate::suite::conformance;
 
 const PLACE: &str = "bellwether/suite/leader/";
@@ -31,7 +31,7 @@ impl Harness for OnEtcd {
 
     fn lock(&self, node: &Node, ttl: Duration) -> Arc<dyn Lock> {
         let election = self.url.election("suite").expect("a service's name");
-        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 };
+        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) };
         self.url.open(&StoreOptions::default(), config).expect("open a lock")
     }
 

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::etcd_server::Etcd;
+use crate::harness::call_timeout;
 
 /// Where the election of these tests lies.
 pub(crate) const KEY: &str = "bellwether/web/leader";
@@ -38,7 +39,7 @@ pub(crate) fn lock_with(url: &str, options: &[String], node: &Node, ttl: Duratio
     let options = options.iter().map(|option| option.parse::<StoreOption>().expect("a store option"));
     let options = StoreOptions::new(options).expect("options that come once");
     let election = url.election("web").expect("a service's name");
-    url.open(&options, LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 })
+    url.open(&options, LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) })
 }
 
 /// A whole candidate at work. Dropping it is a crash: nothing is given back.

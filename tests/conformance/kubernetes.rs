@@ -9,7 +9,7 @@ use bellwether::store::{Lock, LockConfig, StoreOptions, StoreUrl};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::harness::Harness;
+use crate::harness::{Harness, call_timeout};
 use crate::kubernetes_server::{Kubernetes, NAMESPACE, lease_name};
 use crate::suite::conformance;
 
@@ -31,7 +31,7 @@ impl Harness for OnKubernetes {
 
     fn lock(&self, node: &Node, ttl: Duration) -> Arc<dyn Lock> {
         let election = self.url.election(SERVICE).expect("a service's name");
-        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 };
+        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) };
         self.url.open(&self.options, config).expect("open a lock")
     }
 

@@ -8,6 +8,7 @@ use bellwether::node::Node;
 use bellwether::store::{Lock, LockConfig, OpenError, StoreOption, StoreOptions, StoreUrl};
 use serde_json::{Value, json};
 
+use crate::harness::call_timeout;
 use crate::kubernetes_server::objects::Objects;
 use crate::kubernetes_server::{Kubernetes, NAMESPACE, lease_name};
 
@@ -40,7 +41,7 @@ pub(crate) fn lock_with(namespace: &str, options: &[String], node: &Node, ttl: D
     let options = options.iter().map(|option| option.parse::<StoreOption>().expect("a store option"));
     let options = StoreOptions::new(options).expect("options that come once");
     let election = url.election(SERVICE).expect("a service's name");
-    url.open(&options, LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 })
+    url.open(&options, LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) })
 }
 
 /// A field of the lease's spec.

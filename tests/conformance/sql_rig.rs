@@ -13,6 +13,7 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::harness::call_timeout;
 use crate::mariadb_server::Mariadb;
 use crate::postgres_server::Postgres;
 
@@ -41,7 +42,7 @@ pub(crate) fn service_at(url: &str, service: &str, options: &[String], node: &No
     let options = options.iter().map(|option| option.parse::<StoreOption>().expect("a store option"));
     let options = StoreOptions::new(options).expect("options that come once");
     let election = url.election(service).expect("a service's name");
-    url.open(&options, LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 })
+    url.open(&options, LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) })
 }
 
 /// Checks that a call was refused for good, in a sentence with these words.

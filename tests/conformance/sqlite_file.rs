@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::call_timeout;
 use crate::sqlite::File;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -379,7 +380,7 @@ async fn what_could_never_work_is_refused_before_anything_is_written() {
         let url: bellwether::store::StoreUrl = url.parse().unwrap();
         let election = url.election("default").unwrap();
         let node = Node::new(format!("{host}:1").parse().unwrap());
-        let config = LockConfig { election, node, ttl: TTL, call_timeout: TTL / 6 };
+        let config = LockConfig { election, node, ttl: TTL, call_timeout: call_timeout(TTL) };
         url.open(&StoreOptions::default(), config).map(drop).unwrap_err().to_string()
     };
     let text = refuse(format!("sqlite://{}/none/x.db", file.folder().display()), "h");

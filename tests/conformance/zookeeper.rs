@@ -10,7 +10,7 @@ use bellwether::store::{Lock, LockConfig, StoreOptions, StoreUrl};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::harness::Harness;
+use crate::harness::{Harness, call_timeout};
 use crate::kazoo::Kazoo;
 use crate::suite::conformance;
 use crate::zookeeper_server::ZooKeeper;
@@ -60,7 +60,7 @@ impl Harness for OnZooKeeper {
 
     fn lock(&self, node: &Node, ttl: Duration) -> Arc<dyn Lock> {
         let election = self.url.election(&self.service).expect("a service's name");
-        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 };
+        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) };
         self.url.open(&StoreOptions::default(), config).expect("open a lock")
     }
 

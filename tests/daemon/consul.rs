@@ -76,11 +76,6 @@ async fn a_primary_with_a_crawling_store_steps_down_in_time() {
 }
 
 #[tokio::test]
-async fn a_slow_store_costs_no_tenure() {
-    partition::slow(Kind::Consul, Duration::from_secs(6), 300).await;
-}
-
-#[tokio::test]
 async fn a_lock_is_released_in_the_middle_of_a_renewal() {
     partition::released(Kind::Consul).await;
 }

@@ -19,6 +19,7 @@ mod kubernetes;
 mod outage;
 mod partition;
 mod planned;
+mod slow;
 mod start;
 mod stream;
 mod tunnel;

@@ -24,6 +24,8 @@ pub(crate) enum Mode {
     Reset,
     /// They pass, each this much later.
     Delay(Duration),
+    /// They pass, and what the server says is up to this much later, by another time for each piece of it.
+    SlowAnswers(Duration),
 }
 
 /// A wire to one server. It ends with its value.
@@ -77,20 +79,28 @@ async fn forward(client: TcpStream, server: SocketAddr, mode: watch::Receiver<Mo
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        () = carry(from_client, to_server, mode.clone()) => {}
-        () = carry(from_server, to_client, mode) => {}
+        () = carry(from_client, to_server, Way::There, mode.clone()) => {}
+        () = carry(from_server, to_client, Way::Back, mode) => {}
         _ = cut.wait_for(|mode| *mode == Mode::Reset) => {}
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    There,
+    Back,
+}
+
 /// Reads as fast as bytes come and writes each at its time, so that a delay is one of distance and not of width.
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mode: watch::Receiver<Mode>) {
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Way, mode: watch::Receiver<Mode>) {
     let (send, mut underway) = mpsc::channel::<(Instant, Vec<u8>)>(1024);
     let read = async {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from.read(&mut bytes).await {
             let due = match *mode.borrow() {
                 Mode::Pass => Instant::now(),
+                Mode::SlowAnswers(most) if way == Way::Back => Instant::now() + most.mul_f64(fastrand::f64()),
+                Mode::SlowAnswers(_) => Instant::now(),
                 Mode::Blackhole => continue,
                 Mode::Reset => return,
                 Mode::Delay(time) => Instant::now() + time,

@@ -1,7 +1,7 @@
 //! The lock as a row of a MySQL or MariaDB database.
 //!
-//! A lock has one connection of its own. Nobody announces a change here, so waiting nodes look at the row again and again,
-//! each at times of its own.
+//! A lock has two connections of its own: one for the statements that the election calls for, and one to look whether
+//! something has changed. Nobody announces a change here, so nodes look at the row again and again, each at times of its own.
 //!
 //! A server that is read-only, as a replica is, is refused also where our user could write to it all the same, and its
 //! connection closed: whoever answers at the same address next may be the primary.
@@ -28,8 +28,8 @@ use statement::Statements;
 /// The lock in `database`, whose table is made at the first call if it is missing.
 pub(super) fn open(database: &Database, options: &StoreOptions, config: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
     let (seat, access) = (Seat::new(config)?, Access::new(database, options)?);
-    let line = Line::new(server::patience(config.call_timeout));
-    Ok(sql::lock(Mysql { statements: Statements::new(&seat), seat, session: Session::new(access, config.call_timeout), line }))
+    let [line, watch] = [(); 2].map(|()| Line::new(server::patience(config.call_timeout)));
+    Ok(sql::lock(Mysql { statements: Statements::new(&seat), seat, session: Session::new(access, config.call_timeout), line, watch }))
 }
 
 /// The election's row in one database.
@@ -38,6 +38,8 @@ struct Mysql {
     statements: Statements,
     session: Session,
     line: Line<MySqlConnection>,
+    /// For looks that wait for a change: a renewal must not wait for their answers.
+    watch: Line<MySqlConnection>,
 }
 
 impl Mysql {
@@ -55,7 +57,7 @@ impl Mysql {
         self.line.ask(|| self.session.open(), ask).await
     }
 
-    async fn look_once(&self, operation: &'static str) -> Result<Look, StoreError> {
+    async fn look_on(&self, line: &Line<MySqlConnection>, operation: &'static str) -> Result<Look, StoreError> {
         let (session, look) = (self.session.clone(), self.statements.look());
         let ask = |mut connection| async move {
             match statement::look(&mut connection, look).await {
@@ -64,7 +66,7 @@ impl Mysql {
                 Err(error) => session.answered(operation, connection, Err(error)),
             }
         };
-        self.line.ask(|| self.session.open(), ask).await
+        line.ask(|| self.session.open(), ask).await
     }
 }
 
@@ -79,7 +81,11 @@ impl Table for Mysql {
     }
 
     async fn look(&self, operation: &'static str) -> Result<Look, StoreError> {
-        self.session.bounded(operation, self.look_once(operation)).await
+        self.session.bounded(operation, self.look_on(&self.line, operation)).await
+    }
+
+    async fn watch(&self) -> Result<Look, StoreError> {
+        self.session.bounded("watch", self.look_on(&self.watch, "watch")).await
     }
 
     async fn insert(&self, version: i64) -> Result<bool, StoreError> {

@@ -35,7 +35,7 @@ impl Session {
             let mut connection = session.options().await?.connect().await.map_err(judge)?;
             // Shorter than the caller's patience, so that a row that somebody else has locked is reported as such, and the
             // next call finds an idle connection.
-            let statement_timeout = (session.0.call_timeout * 3 / 4).max(Duration::from_millis(10));
+            let statement_timeout = (session.0.call_timeout * 2 / 3).max(Duration::from_millis(10));
             statement::set_up(&mut connection, statement_timeout).await.map_err(judge)?;
             session.check_table(&mut connection).await?;
             Ok(connection)

@@ -1,7 +1,7 @@
 //! The lock as a row of a PostgreSQL database.
 //!
-//! A lock has two connections of its own: one for statements, and one that listens for the notices that whoever begins or
-//! ends a tenure sends with it. A notice is only a hint. Where none can come, because a pooler lies in between or because
+//! A lock has three connections of its own: one for the statements that the election calls for, one to look whether
+//! something has changed, and one that listens for the notices that whoever begins or ends a tenure sends with it. A notice is only a hint. Where none can come, because a pooler lies in between or because
 //! an operator changed the row by hand, the row is looked at from time to time all the same.
 //!
 //! A server that only takes reads, as a standby does, is refused, and its connection closed: whoever answers at the same
@@ -34,8 +34,8 @@ pub(super) fn open(database: &Database, options: &StoreOptions, config: &LockCon
     let (seat, access) = (Seat::new(config)?, Access::new(database, options)?);
     let session = Session::new(access, &config.node.address, config.call_timeout);
     let statements = Statements::new(&seat, session.statement_timeout());
-    let line = Line::new(server::patience(config.call_timeout));
-    Ok(sql::lock(Postgres { seat, statements, session, line, listening: Listening::default() }))
+    let [line, watch] = [(); 2].map(|()| Line::new(server::patience(config.call_timeout)));
+    Ok(sql::lock(Postgres { seat, statements, session, line, watch, listening: Listening::default() }))
 }
 
 /// The election's row in one database.
@@ -44,6 +44,8 @@ struct Postgres {
     statements: Statements,
     session: Session,
     line: Line<PgConnection>,
+    /// For looks that wait for a change: a renewal must not wait for their answers.
+    watch: Line<PgConnection>,
     listening: Listening,
 }
 
@@ -58,7 +60,7 @@ impl Postgres {
         self.line.ask(|| self.session.open(), ask).await
     }
 
-    async fn look_once(&self, operation: &'static str) -> Result<Look, StoreError> {
+    async fn look_on(&self, line: &Line<PgConnection>, operation: &'static str) -> Result<Look, StoreError> {
         let (session, look) = (self.session.clone(), self.statements.look());
         let ask = |mut connection| async move {
             match statement::look(&mut connection, look).await {
@@ -67,7 +69,7 @@ impl Postgres {
                 Err(error) => session.answered(operation, connection, Err(error)),
             }
         };
-        self.line.ask(|| self.session.open(), ask).await
+        line.ask(|| self.session.open(), ask).await
     }
 }
 
@@ -82,7 +84,11 @@ impl Table for Postgres {
     }
 
     async fn look(&self, operation: &'static str) -> Result<Look, StoreError> {
-        self.session.bounded(operation, self.look_once(operation)).await
+        self.session.bounded(operation, self.look_on(&self.line, operation)).await
+    }
+
+    async fn watch(&self) -> Result<Look, StoreError> {
+        self.session.bounded("watch", self.look_on(&self.watch, "watch")).await
     }
 
     async fn insert(&self, version: i64) -> Result<bool, StoreError> {

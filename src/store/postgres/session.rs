@@ -34,7 +34,7 @@ impl Session {
     /// Shorter than the caller's patience, so that a row that somebody else has locked is reported as such, and the next
     /// call finds an idle connection.
     pub(super) fn statement_timeout(&self) -> Duration {
-        (self.0.call_timeout * 3 / 4).max(Duration::from_millis(10))
+        (self.0.call_timeout * 2 / 3).max(Duration::from_millis(10))
     }
 
     /// Opens a connection for statements, and makes the table where it is missing.
@@ -48,8 +48,8 @@ impl Session {
         })
     }
 
-    /// Opens a connection that listens; nothing where that cannot be had for now, which takes half a TTL to find out, so that
-    /// it is not tried with every look at the row.
+    /// Opens a connection that listens; nothing where that cannot be had for now, which takes a TTL to find out, so that it
+    /// is not tried with every look at the row.
     pub(super) fn listen(&self) -> BoxFuture<'static, Option<PgListener>> {
         let session = self.clone();
         Box::pin(async move {
@@ -68,6 +68,8 @@ impl Session {
         let options = self.options().await?;
         // A pool of one: the library has no other way to listen.
         let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false).idle_timeout(None).max_lifetime(None);
+        // That a network is slow is no news of its own.
+        let pool = pool.acquire_slow_threshold(Duration::MAX);
         let mut listener = PgListener::connect_with(&pool.connect_lazy_with(options)).await?;
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await?;
