@@ -69,8 +69,8 @@ impl Plan {
             .rounded(),
             planned: Estimate { typical: look / 2, worst: drain + CUT + look + two_calls }.rounded(),
             serves_for: timing.serve_for(),
-            // From the renewal that was due next, if it is swallowed, to the second one.
-            rides_out: timing.call_timeout() + timing.retry_after(),
+            // From the renewal that was due next, if it is swallowed, until just before it is tried again.
+            rides_out: ttl * 2 / 5,
             renewals_per_second: per_second(timing.renew_every()),
             looks_per_second: per_second(look),
         }

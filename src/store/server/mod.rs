@@ -1,4 +1,4 @@
-//! What the drivers for database servers have in common: the one connection of a lock, how it is reached, and how values
+//! What the drivers for database servers have in common: a connection of a lock's own, how it is reached, and how values
 //! get into statements.
 //!
 //! Statements are sent as text, in one message with the settings that they need, and not prepared: so each call is one
