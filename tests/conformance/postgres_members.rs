@@ -1,12 +1,19 @@
-//! A PostgreSQL primary with a standby.
+//! A PostgreSQL primary with a standby, and a pooler before it.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use bellwether::store::Renewal;
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
+use crate::account::{Account, Process};
 use crate::port;
 use crate::postgres_server::Postgres;
+use crate::sql_reports::{pair, settled};
 use crate::sql_rig::{Server, denied, lock_at, node};
 use crate::suite::steps::{PROMPT, lose, release, renew, win};
 
@@ -76,4 +83,56 @@ async fn a_promoted_standby_at_the_same_address_has_the_tenure() {
     release(&mut *lease).await;
     let next = win(&*other, "the first released it").await;
     assert!(next.epoch() > lease.epoch());
+}
+
+/// A pooler that gives every transaction another connection.
+struct Pooler {
+    address: SocketAddr,
+    _process: Process,
+    _folder: TempDir,
+}
+
+impl Pooler {
+    async fn before(server: &Postgres) -> Self {
+        let (account, folder, address) =
+            (Account::new("postgres", "pgbouncer"), tempfile::tempdir().expect("a temporary folder"), port::free());
+        account.own(folder.path());
+        // With `auth_type = any` everybody becomes the database's own user.
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 user=bellwether port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nauth_type = any\npool_mode = transaction\nunix_socket_dir =\n",
+            server.address().port(),
+            address.port(),
+        );
+        let place = folder.path().join("pgbouncer.ini");
+        std::fs::write(&place, settings).expect("write the settings");
+        let process = Process::start(account.command(Path::new("pgbouncer")).arg(&place), "pgbouncer", Signal::TERM);
+        let until = Instant::now() + PROMPT;
+        while TcpStream::connect(address).await.is_err() {
+            assert!(Instant::now() < until, "the pooler listens");
+            sleep(Duration::from_millis(20)).await;
+        }
+        Self { address, _process: process, _folder: folder }
+    }
+}
+
+/// B61: nothing of ours needs a connection to be the same as the last one, no notice is needed to hear of a change, and one
+/// that comes to whoever did not ask for it is nobody's failure.
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_costs_no_tenure_and_no_takeover() {
+    let server = Postgres::start().await;
+    let pooler = Pooler::before(&server).await;
+    let pair = pair(&server.url_at(pooler.address), TTL);
+    let mut epoch = settled(&pair, PROMPT, "two campaign").await;
+    for _ in 0..4 {
+        // Some renewals, and time for whoever resigned to be a candidate again.
+        sleep(TTL * 3 / 2).await;
+        assert_eq!(settled(&pair, PROMPT, "it renews").await, epoch);
+        let leads = pair.iter().position(|one| one.roles.current().name() == "primary").expect("one leads");
+        assert_eq!(pair[leads].handle.resign().await.expect("a primary resigns").0, epoch);
+        // Sooner than the one that resigned is back.
+        epoch = pair[1 - leads].leads(PROMPT, "the other resigned").await;
+    }
+    // What our statements set is gone with each of them.
+    let left = server.texts("SELECT count(*)::text FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'").await;
+    assert_eq!(left, ["0"]);
 }

@@ -32,12 +32,12 @@ on_each_server! {
 }
 
 /// Two candidates at one store.
-fn pair(url: &str, ttl: Duration) -> [Running; 2] {
+pub(crate) fn pair(url: &str, ttl: Duration) -> [Running; 2] {
     [1, 2].map(|port| Running::start_with(lock_at(url, &[], &node(port), ttl).expect("open a lock"), node(port), ttl))
 }
 
 /// Waits until one of them leads and the other follows, and says under which epoch.
-async fn settled(pair: &[Running; 2], within: Duration, why: &str) -> u64 {
+pub(crate) async fn settled(pair: &[Running; 2], within: Duration, why: &str) -> u64 {
     let [one, other] = pair;
     let (first, second) = (one.roles.wait_until(|role| role.name() == "primary"), other.roles.wait_until(|role| role.name() == "primary"));
     let leads = async {
