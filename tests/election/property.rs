@@ -22,7 +22,7 @@ pub(crate) fn for_each_seed(seeds: std::ops::Range<u64>, history: impl AsyncFn(u
     }
 }
 
-fn up_to(rng: &mut fastrand::Rng, most: Duration) -> Duration {
+pub(crate) fn up_to(rng: &mut fastrand::Rng, most: Duration) -> Duration {
     most.mul_f64(rng.f64())
 }
 
