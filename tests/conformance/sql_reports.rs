@@ -243,12 +243,21 @@ async fn a_slow_server_costs_no_tenure<S: Server>() {
     let server = S::make().await;
     let wire = Wire::to(server.place()).await;
     let pair = pair(&server.url_at(wire.address()), TTL);
-    let epoch = settled(&pair, PROMPT, "two campaign").await;
-    wire.set(Mode::SlowAnswers(Duration::from_millis(900)));
-    // The length of the trouble is the scenario itself.
-    sleep(TTL * 4).await;
-    wire.set(Mode::Pass);
-    assert_eq!(settled(&pair, PROMPT, "it could renew in time").await, epoch);
+    for _ in 0..4 {
+        let epoch = settled(&pair, PROMPT, "two campaign").await;
+        wire.was_late();
+        wire.set(Mode::SlowAnswers(Duration::from_millis(900)));
+        // The length of the trouble is the scenario itself.
+        sleep(TTL * 4).await;
+        wire.set(Mode::Pass);
+        let (now, late) = (settled(&pair, PROMPT, "it could renew in time").await, wire.was_late());
+        if now == epoch {
+            return;
+        }
+        // On a busy machine answers take longer than they were meant to.
+        assert!(late > Duration::from_millis(75), "epoch {epoch} became {now}, and answers were {late:?} late at most");
+    }
+    panic!("this machine is too busy to be slow in time");
 }
 
 async fn a_table_that_was_dropped_is_made_anew<S: Server>() {
