@@ -9,16 +9,17 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 use tracing::{debug, warn};
 
-use crate::api::client::Target;
+use crate::api::client::{Target, With};
 use crate::node::Node;
+use crate::tls;
 
 /// More than a node on the other side of the world needs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Asks whoever is at `node`'s address who it is, and warns when it is somebody else.
-pub(crate) async fn check(node: Node) {
+pub(crate) async fn check(node: Node, tls: Option<tls::Client>) {
     let target = Target::Tcp(node.address.clone());
-    match target.ask(Method::GET, "/_bellwether/leader", None, PATIENCE).await {
+    match target.ask(Method::GET, "/_bellwether/leader", With { token: None, tls: tls.as_ref() }, PATIENCE).await {
         Ok(answer) => {
             let said = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
             let id = said["id"].as_str().filter(|_| answer.status == StatusCode::OK);

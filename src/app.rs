@@ -18,6 +18,7 @@ use crate::machine;
 use crate::node::{BootId, Node};
 use crate::replication::{Candidate, CandidateHandle, RoleWatch};
 use crate::shutdown::Signals;
+use crate::tls::Tls;
 
 /// What closing takes beyond the drain: one look of a held request at its new primary.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
@@ -29,7 +30,7 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 pub fn run(config: Config) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the control runtime")?;
     runtime.block_on(async {
-        let mut signals = Signals::listen_as_daemon().context("listen for signals")?;
+        let mut signals = Signals::listen_as_daemon(on_hang_up(&config)).context("listen for signals")?;
         let mut daemon = Daemon::start(config)?;
         let signal = tokio::select! {
             signal = signals.next() => signal,
@@ -42,6 +43,18 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// What SIGHUP means.
+fn on_hang_up(config: &Config) -> impl Fn() + Send + 'static {
+    let tls = config.api.tls.clone();
+    move || match &tls {
+        Some(tls) => {
+            info!(signal = "SIGHUP", "Reading the TLS files again: of the other settings none changes without a restart");
+            tls.read_again();
+        }
+        None => info!(signal = "SIGHUP", "Nothing to reload: settings are read at the start, restart the node to change them"),
+    }
 }
 
 /// A running node.
@@ -77,11 +90,15 @@ impl Daemon {
         let election = candidacy.as_ref().map(|candidacy| candidacy.status.clone());
         let status = Arc::new(Status::new(identity(&config, node.as_ref()), roles.clone(), election, bound.ledger()));
         let verb_limit = config.drain_timeout + config.api.ttl + CLOSE_GRACE;
-        let local = LocalConfig { routes: config.local_routes, token: config.token, verb_limit };
+        let tls = config.api.tls.clone();
+        let local = LocalConfig { routes: config.local_routes, token: config.token, verb_limit, tls: tls.clone() };
         let local = Arc::new(Local::new(Arc::clone(&status), handle.clone(), local));
 
         for addr in bound.addresses() {
             info!(%addr, workers = config.api.workers, open_files, "Listening for HTTP");
+        }
+        if let Some(tls) = &tls {
+            info!(expires = %tls.life().end(), verify = tls.verifies(), "TLS is spoken on TCP addresses and between nodes");
         }
         let shared = Shared { node, service: config.service, roles, local: Arc::clone(&local) as _ };
         let plane = Arc::new(bound.serve(shared).context("start the workers")?);
@@ -89,7 +106,7 @@ impl Daemon {
         let mut errands = JoinSet::new();
         let (mut tasks, stop_election, stop_admin) = (JoinSet::new(), CancellationToken::new(), CancellationToken::new());
         if let Some(Candidacy { candidate, node, .. }) = candidacy {
-            errands.spawn(advertise::check(node));
+            errands.spawn(advertise::check(node, tls.as_ref().map(Tls::to_nodes)));
             let running = candidate.with_drain(Arc::clone(&plane) as _, config.drain_timeout).run(stop_election.clone());
             tasks.spawn(named("election", running));
         }
@@ -97,6 +114,9 @@ impl Daemon {
             info!(addr = %socket.address(), "Listening for administration");
             let right = if admin.is_private { Right::AdminListener } else { Right::None };
             tasks.spawn(named("admin listener", socket.serve(local, right, stop_admin.clone())));
+        }
+        if let Some(tls) = tls {
+            tasks.spawn(named("reading of TLS files", async move { tls.keep_up().await }));
         }
         let timed = Arc::clone(&status);
         tasks.spawn(named("role timer", async move { timed.time_roles().await }));

@@ -17,7 +17,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("replication", &["store", "node", "clock", "backoff", "duration"]),
     ("check", &["replication", "store", "node", "duration"]),
     ("cluster", &["node"]),
-    ("api", &["replication", "cluster", "store", "node", "clock", "backoff"]),
+    ("tls", &[]),
+    ("api", &["replication", "cluster", "store", "node", "clock", "backoff", "tls"]),
 ];
 
 /// What the api room may take from the store room: what a role is made of.
@@ -27,9 +28,10 @@ const PLAIN_STORE_TYPES: &[&str] = &["Epoch", "Leader"];
 const PLACES: &[(&str, &[&str])] = &[
     ("clap", &["cli/"]),
     ("clap_complete", &["cli/"]),
-    ("hyper", &["api/", "demo/", "store/consul/", "store/kubernetes/"]),
-    ("hyper_util", &["api/", "demo/", "store/consul/", "store/kubernetes/"]),
+    ("hyper", &["api/", "demo/", "store/http/"]),
+    ("hyper_util", &["api/", "demo/", "store/http/"]),
     ("tower", &["api/"]),
+    ("tokio_rustls", &["api/io.rs", "api/tests/", "tls/", "store/consul/", "store/http/", "store/kubernetes/"]),
     ("prometheus_client", &["api/"]),
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),
     ("etcd_client", &["store/etcd/"]),

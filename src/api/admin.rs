@@ -1,7 +1,9 @@
-//! Who may act on a node: whoever comes through the admin listener, and whoever has the token.
+//! Who may act on a node: whoever comes through the admin listener, whoever has the token, and under `--tlsverify` whoever
+//! has a certificate of the CA.
 //!
 //! Neither an address nor a header that any client can set gives the right. A browser on the same machine reaches a
-//! loopback listener in the name of whatever page it shows, so a request that a page made needs the token there too.
+//! loopback listener in the name of whatever page it shows, and shows its user's certificate in the name of any page; so a
+//! request that a page made needs the token all the same.
 
 use std::fmt;
 use std::fs;
@@ -67,8 +69,12 @@ impl fmt::Debug for Token {
 
 /// Whether a request with these headers, come through a listener that gives `right`, may act.
 pub(super) fn may_act(right: Right, headers: &HeaderMap, token: Option<&Token>) -> bool {
+    let by_way = match right {
+        Right::None => false,
+        Right::AdminListener | Right::Certificate => true,
+    };
     let from_page = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
-    (right == Right::AdminListener && !from_page) || token.is_some_and(|token| brings(headers, token))
+    (by_way && !from_page) || token.is_some_and(|token| brings(headers, token))
 }
 
 fn brings(headers: &HeaderMap, token: &Token) -> bool {
@@ -105,10 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_in_a_browser_has_no_right_by_the_listener() {
-        assert!(may_act(Right::AdminListener, &HeaderMap::new(), None));
-        assert!(!may_act(Right::AdminListener, &with("origin", "https://example.org"), None));
-        assert!(!may_act(Right::AdminListener, &with("sec-fetch-site", "cross-site"), None));
+    fn a_page_in_a_browser_has_no_right_but_by_the_token() {
+        for right in [Right::AdminListener, Right::Certificate] {
+            assert!(may_act(right, &HeaderMap::new(), None));
+            assert!(!may_act(right, &with("origin", "https://example.org"), None));
+            assert!(!may_act(right, &with("sec-fetch-site", "cross-site"), None));
+        }
     }
 
     #[test]

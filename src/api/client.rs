@@ -17,7 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::admin::Token;
+use super::handshake::is_refusal_of_plain_http;
 use crate::node::Address;
+use crate::tls;
 
 /// More than any answer of a node is long.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -29,6 +31,15 @@ pub enum Target {
     Tcp(Address),
     /// At a unix socket.
     Unix(PathBuf),
+}
+
+/// What a question goes out with.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct With<'a> {
+    /// What gives the right to act.
+    pub token: Option<&'a Token>,
+    /// TLS, over TCP.
+    pub tls: Option<&'a tls::Client>,
 }
 
 /// Why a text names no node.
@@ -58,6 +69,12 @@ pub enum ClientError {
         /// What went wrong.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// It speaks TLS, and was asked in plain HTTP.
+    #[error("{target} speaks TLS: add --tls (BELLWETHER_TLS), and --tlscacert unless a CA of this system issued its certificate")]
+    Secured {
+        /// Which node.
+        target: Target,
+    },
     /// Not in time.
     #[error("{target} did not answer within {}", humantime::format_duration(*.limit))]
     Timeout {
@@ -78,16 +95,20 @@ pub struct Answer {
 }
 
 impl Target {
-    /// Asks this node once, within `limit`; `token` goes along where there is one.
+    /// Asks this node once, within `limit`, with what `with` brings along.
     ///
     /// # Errors
     /// [`ClientError`] when there was no answer; an answer of any status is `Ok`.
-    pub async fn ask(&self, method: Method, path: &str, token: Option<&Token>, limit: Duration) -> Result<Answer, ClientError> {
+    pub async fn ask(&self, method: Method, path: &str, with: With<'_>, limit: Duration) -> Result<Answer, ClientError> {
+        let With { token, tls } = with;
         let asked = async {
             let refused = |source| ClientError::Connect { target: self.clone(), source };
             match self {
                 Self::Tcp(address) => {
                     let stream = TcpStream::connect((address.host(), address.port())).await.map_err(refused)?;
+                    let Some(tls) = tls else { return self.exchange(stream, method, path, token).await };
+                    let unshaken = |source: std::io::Error| ClientError::Exchange { target: self.clone(), source: source.into() };
+                    let stream = Box::pin(tls.connect(address.host(), stream)).await.map_err(unshaken)?;
                     self.exchange(stream, method, path, token).await
                 }
                 Self::Unix(socket) => {
@@ -96,7 +117,12 @@ impl Target {
                 }
             }
         };
-        tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(ClientError::Timeout { target: self.clone(), limit }))
+        let answer =
+            tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(ClientError::Timeout { target: self.clone(), limit }))?;
+        if is_refusal_of_plain_http(answer.status, &answer.body) {
+            return Err(ClientError::Secured { target: self.clone() });
+        }
+        Ok(answer)
     }
 
     async fn exchange<S>(&self, stream: S, method: Method, path: &str, token: Option<&Token>) -> Result<Answer, ClientError>

@@ -5,22 +5,68 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::api::io::Socket;
 use crate::cluster::Upstream;
+use crate::tls;
 
 /// How long an upstream may be silent before its machine is asked whether it is still there.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long a TLS handshake may take, once connected. It waits for work to be done at the other end, of which there may be
+/// a lot at once.
+const HANDSHAKE: Duration = Duration::from_secs(3);
+
+/// An upstream, and how it is spoken to.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    upstream: Upstream,
+    /// There is one for an upstream that speaks TLS.
+    tls: Option<tls::Client>,
+}
+
+impl From<Upstream> for Way {
+    fn from(upstream: Upstream) -> Self {
+        Self { upstream, tls: None }
+    }
+}
+
+impl Way {
+    /// The way to an upstream, with `tls` where it speaks that.
+    pub(super) fn new(upstream: Upstream, tls: Option<tls::Client>) -> Self {
+        Self { upstream, tls }
+    }
+
+    pub(super) fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// Connects by `deadline`, and shakes hands after that.
+    ///
+    /// # Errors
+    /// Nothing of a request has been sent then. With [`tls::Untrusted`] inside when the upstream is not whom it should be.
+    pub(super) async fn dial(&self, deadline: Instant) -> io::Result<Socket> {
+        match &self.upstream {
+            Upstream::Unix(path) => timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)?.map(Socket::Unix),
+            Upstream::Http { host, port } => connect(host, *port, deadline).await.map(Socket::Tcp),
+            Upstream::Https { host, port } => {
+                let stream = connect(host, *port, deadline).await?;
+                let tls = self.tls.as_ref().ok_or_else(|| io::Error::other("nobody said whom to believe there"))?;
+                // Boxed, so that those who dial without TLS have no room for it.
+                let stream = timeout(HANDSHAKE, Box::pin(tls.connect(host, stream))).await.map_err(late)??;
+                Ok(Socket::Tls(Box::new(stream.into())))
+            }
+        }
+    }
+}
+
+fn late(_: tokio::time::error::Elapsed) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time")
+}
 
 /// Connects to the first address that answers. Each address gets its share of the time, so that a dead first one does
 /// not use it up.
-pub(super) async fn dial(upstream: &Upstream, deadline: Instant) -> io::Result<Socket> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time");
-    let (host, port) = match upstream {
-        Upstream::Unix(path) => return timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)?.map(Socket::Unix),
-        Upstream::Http { host, port } => (host.as_str(), *port),
-    };
+async fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     let addresses: Vec<_> = timeout_at(deadline, lookup_host((host, port))).await.map_err(late)??.collect();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
     for (tried, address) in addresses.iter().enumerate() {
@@ -31,7 +77,7 @@ pub(super) async fn dial(upstream: &Upstream, deadline: Instant) -> io::Result<S
                 stream.set_nodelay(true)?;
                 let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(Duration::from_secs(2)).with_retries(3);
                 SockRef::from(&stream).set_tcp_keepalive(&probes)?;
-                return Ok(Socket::Tcp(stream));
+                return Ok(stream);
             }
             Ok(Err(error)) | Err(error) => failure = error,
         }

@@ -3,10 +3,9 @@
 use std::rc::Rc;
 
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 
-use crate::api::Right;
 use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason, Verdict};
 use crate::api::feed::Feed;
@@ -26,9 +25,10 @@ pub(super) struct Gone;
 /// Answers one request.
 pub(super) async fn serve(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
     let connection = session.connection();
+    let has_a_stream = request.version() == Version::HTTP_2;
     let mut answer = route(session, request).await?;
     // What is left of a body nobody reads is in the next request's way.
-    let ends = connection.core.is_closing() || connection.left_unread();
+    let ends = !has_a_stream && (connection.core.is_closing() || connection.left_unread());
     if ends && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -49,7 +49,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         session.leaves_unread(!body.is_end_stream());
         // Settled first, so that a look at the counters does not count itself as running.
         ticket.end(Outcome::Local);
-        return Ok(local.answer(&head, Right::None).await.map(ResponseBody::Whole));
+        return Ok(local.answer(&head, session.peer.right()).await.map(ResponseBody::Whole));
     }
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,

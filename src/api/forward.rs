@@ -19,9 +19,9 @@ use crate::api::headers::{self, Origin, Terms};
 use crate::api::hold::Cause;
 use crate::api::io::Wire;
 use crate::api::ledger::Outcome;
-use crate::api::mux;
 use crate::api::pool::Lease;
 use crate::api::session::{Busy, Next};
+use crate::api::streams;
 use crate::api::upgrade::Tunnel;
 use crate::api::worker::Core;
 
@@ -164,7 +164,7 @@ pub(super) enum Carrier {
     /// A connection of its own.
     Connection(Lease),
     /// A stream of a shared one.
-    Stream(mux::Stream),
+    Stream(streams::Stream),
 }
 
 impl Carrier {

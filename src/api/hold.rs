@@ -146,10 +146,23 @@ async fn departure(exchange: &Exchange) {
     }
 }
 
-/// Reads ahead in the body as far as there is room, and never returns.
+/// Reads ahead in the body while there is room, which others may make, and never returns.
 async fn read_ahead(exchange: &Exchange, slot: &mut Slot) {
     if let Some(feed) = &exchange.feed {
-        std::future::poll_fn(|cx| feed.poll_ahead(cx, &mut |bytes| slot.grow(bytes))).await;
+        let mut owed = 0;
+        loop {
+            let mut has_room = |bytes| {
+                owed = if slot.grow(bytes) { 0 } else { bytes };
+                owed == 0
+            };
+            std::future::poll_fn(|cx| feed.poll_ahead(cx, &mut has_room)).await;
+            if owed == 0 {
+                break;
+            }
+            while !slot.grow(owed) {
+                sleep(LOOK_EVERY).await;
+            }
+        }
     }
     std::future::pending().await
 }

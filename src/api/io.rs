@@ -1,4 +1,4 @@
-//! Sockets, TCP or unix, as the HTTP library and the tunnels use them.
+//! Sockets — TCP, with or without TLS, or unix — as the HTTP library and the tunnels use them.
 //!
 //! A [`Wire`] is a socket that its connection shares with whoever serves a request on it, all on one thread. So the
 //! server can hide that a client has closed its sending side, which a client that asks for an upgrade may do at once
@@ -8,25 +8,31 @@ use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
+use std::ops::DerefMut;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsStream;
+use tokio_rustls::rustls::{ConnectionCommon, IoState};
 use tracing::debug;
 
 use crate::replication::RoleWatch;
 use crate::store::Epoch;
 
-/// A stream socket of either kind.
+/// A stream socket of any kind.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// Boxed, as it is many times as large as the others.
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// Calls a method of whichever stream a socket is.
@@ -35,6 +41,37 @@ macro_rules! delegate {
         match $socket {
             Socket::Tcp($stream) => $call,
             Socket::Unix($stream) => $call,
+            Socket::Tls($stream) => $call,
+        }
+    };
+}
+
+/// The same for the system's socket below.
+macro_rules! below {
+    ($socket:expr, $stream:ident => $call:expr) => {
+        match $socket {
+            Socket::Tcp($stream) => $call,
+            Socket::Unix($stream) => $call,
+            Socket::Tls(stream) => {
+                let ($stream, _) = stream.get_ref();
+                $call
+            }
+        }
+    };
+}
+
+/// Calls a method of TLS, whichever end of it we are.
+macro_rules! secured {
+    ($stream:expr, $tcp:ident, $tls:ident => $call:expr) => {
+        match &mut **$stream {
+            TlsStream::Client(stream) => {
+                let ($tcp, $tls) = stream.get_mut();
+                $call
+            }
+            TlsStream::Server(stream) => {
+                let ($tcp, $tls) = stream.get_mut();
+                $call
+            }
         }
     };
 }
@@ -43,14 +80,82 @@ impl Socket {
     /// What the system has reported about the socket, without asking it.
     fn readiness(&self) -> io::Result<Ready> {
         let interest = Interest::READABLE.add(Interest::WRITABLE);
-        delegate!(self, stream => stream.ready(interest).now_or_never()).unwrap_or(Ok(Ready::EMPTY))
+        below!(self, stream => stream.ready(interest).now_or_never()).unwrap_or(Ok(Ready::EMPTY))
     }
 
     /// The next byte that could be read, left where it is: `Ok(0)` at the end, `WouldBlock` when there is none yet.
     fn peek(&self) -> io::Result<usize> {
         let mut byte = [MaybeUninit::uninit()];
-        delegate!(self, stream => SockRef::from(stream).peek(&mut byte))
+        below!(self, stream => SockRef::from(stream).peek(&mut byte))
     }
+
+    /// Whether a reader has something to read, as far as can be told without taking anything from the system: under TLS
+    /// it may turn out to be nothing for a reader.
+    fn has_input(&mut self) -> bool {
+        let taken_in = match self {
+            Self::Tcp(_) | Self::Unix(_) => false,
+            Self::Tls(stream) => {
+                secured!(stream, _tcp, tls => tls.process_new_packets()).is_ok_and(|now| now.plaintext_bytes_to_read() > 0)
+            }
+        };
+        taken_in || matches!(self.peek(), Ok(1..))
+    }
+
+    /// Whether a reader would find an end, an error, or bytes.
+    fn is_stale(&mut self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => !matches!(self.peek(), Err(error) if is_nothing_yet(&error)),
+            // What TLS has to say for itself, as a server does when it hands out tickets, is nothing for a reader. Nobody
+            // misses what is taken in here: it is kept for the reader, and a connection that has any of it is given up.
+            Self::Tls(stream) => match secured!(stream, tcp, tls => take_in(tcp, tls)) {
+                Ok(now) => now.plaintext_bytes_to_read() > 0 || now.peer_has_closed(),
+                Err(_) => true,
+            },
+        }
+    }
+
+    /// Whether TLS keeps something that has been written.
+    fn keeps_unsent(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => false,
+            Self::Tls(stream) => stream.get_ref().1.wants_write(),
+        }
+    }
+
+    /// Tells the other end that nothing is missing: what TLS says before the system does (RFC 8446 §6.1). Only as far as
+    /// that needs no waiting.
+    fn bid_farewell(&mut self) {
+        if let Self::Tls(stream) = self
+            && !stream.get_ref().1.wants_write()
+        {
+            secured!(stream, tcp, tls => {
+                // What has come and was not read would make the system cut the connection. Who has left needs no farewell.
+                take_in(tcp, tls).ok();
+                tls.send_close_notify();
+                tls.write_tls(&mut &*SockRef::from(&*tcp)).ok();
+            });
+        }
+    }
+}
+
+fn is_nothing_yet(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// Has TLS take in what has come, and tells where it stands; an error at the end of the connection.
+fn take_in<T>(tcp: &TcpStream, tls: &mut impl DerefMut<Target = ConnectionCommon<T>>) -> io::Result<IoState> {
+    let system = SockRef::from(tcp);
+    let mut now = tls.process_new_packets().map_err(io::Error::other)?;
+    while now.plaintext_bytes_to_read() == 0 && !now.peer_has_closed() {
+        // The runtime need not know of it yet.
+        match tls.read_tls(&mut &*system) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => now = tls.process_new_packets().map_err(io::Error::other)?,
+            Err(error) if is_nothing_yet(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(now)
 }
 
 impl AsyncRead for Socket {
@@ -72,8 +177,12 @@ impl AsyncWrite for Socket {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            // The system needs no such hint.
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -104,6 +213,8 @@ impl Fence {
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: RefCell<Socket>,
+    /// What was read before whoever is to read it was known.
+    early: RefCell<Bytes>,
     end: Cell<End>,
     writing: Cell<Writing>,
     /// Who waits behind a write that was forgiven.
@@ -147,12 +258,18 @@ impl Wire {
     fn new(socket: Socket, writing: Writing, fence: Option<Fence>) -> Rc<Self> {
         Rc::new(Self {
             socket: RefCell::new(socket),
+            early: RefCell::default(),
             end: Cell::new(End::Shown),
             writing: Cell::new(writing),
             forgiven: RefCell::default(),
             fence,
             unsent: Cell::default(),
         })
+    }
+
+    /// Puts back what was read, for the next reader.
+    pub(super) fn unread(&self, early: Bytes) {
+        *self.early.borrow_mut() = early;
     }
 
     /// Whether something waits until the peer reads on.
@@ -192,16 +309,20 @@ impl Wire {
     pub(super) fn sever(&self) {
         let socket = self.socket.borrow();
         // One that the peer has closed already cannot be shut down.
-        delegate!(&*socket, stream => SockRef::from(stream).shutdown(Shutdown::Both)).ok();
+        below!(&*socket, stream => SockRef::from(stream).shutdown(Shutdown::Both)).ok();
     }
 
     /// Has the system find out when the peer's host is gone, as nobody else does on a connection that may be silent for long.
     pub(super) fn keep_alive(&self) {
-        if let Socket::Tcp(stream) = &*self.socket.borrow() {
-            let keepalive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(3);
-            if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
-                debug!(%error, "a connection goes without keep-alive probes");
-            }
+        let socket = self.socket.borrow();
+        let stream = match &*socket {
+            Socket::Tcp(stream) => stream,
+            Socket::Tls(stream) => stream.get_ref().0,
+            Socket::Unix(_) => return,
+        };
+        let keepalive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(3);
+        if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
+            debug!(%error, "a connection goes without keep-alive probes");
         }
     }
 
@@ -214,13 +335,24 @@ impl Wire {
 
     /// Whether something has come that nobody has read. Asks the system, which may know of it before the runtime does.
     pub(super) fn has_input(&self) -> bool {
-        matches!(self.socket.borrow().peek(), Ok(1..))
+        !self.early.borrow().is_empty() || self.socket.borrow_mut().has_input()
     }
 
     /// Whether an idle connection was closed, or sent what nobody asked for. Asks the system, so that an end that the
     /// runtime has not seen yet is noticed.
     pub(super) fn is_stale(&self) -> bool {
-        !matches!(self.socket.borrow().peek(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        self.socket.borrow_mut().is_stale()
+    }
+}
+
+impl Drop for Wire {
+    /// A connection to an upstream that is let go between its messages, or in the middle of a request, is not cut off as
+    /// far as TLS is concerned: HTTP says where a request ends. Whatever else is dropped is cut off, and must look like it.
+    fn drop(&mut self) {
+        let is_http_upstream = self.writing.get() == Writing::Forgiving;
+        if is_http_upstream && self.fence.as_ref().is_none_or(|fence| fence.check().is_ok()) {
+            self.socket.get_mut().bid_farewell();
+        }
     }
 }
 
@@ -241,11 +373,11 @@ impl WireIo {
         call(Pin::new(&mut *self.0.socket.borrow_mut()))
     }
 
-    fn write(
+    fn write<T>(
         &self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut Socket>, &mut Context<'_>) -> Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+        write: impl FnOnce(Pin<&mut Socket>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if let Some(fence) = &self.0.fence {
             fence.check()?;
         }
@@ -261,10 +393,24 @@ impl WireIo {
         *self.0.forgiven.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     }
+
+    /// Sends what TLS has kept of what was written; all that is said of a write holds here, too.
+    fn flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.0.socket.borrow().keeps_unsent() {
+            return Poll::Ready(Ok(()));
+        }
+        self.write(cx, |socket, cx| socket.poll_flush(cx))
+    }
 }
 
 impl AsyncRead for WireIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut early = self.0.early.borrow_mut();
+        if !early.is_empty() {
+            let length = early.len().min(buf.remaining());
+            buf.put_slice(&early.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         let read = self.with(|socket| socket.poll_read(cx, buf));
         let at_end = matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() == before;
@@ -293,13 +439,14 @@ impl AsyncWrite for WireIo {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A socket has nothing to flush; the library asks for it when all it had has been written.
-        if self.0.end.get() == End::HiddenUntilFlushed {
+        // The library asks for it when all it had has been written.
+        let flushed = self.flush(cx);
+        if flushed.is_ready() && self.0.end.get() == End::HiddenUntilFlushed {
             self.0.end.set(End::Shown);
             // Whoever was told "nothing yet" in place of the end is told nothing else by the system.
             cx.waker().wake_by_ref();
         }
-        self.with(|socket| socket.poll_flush(cx))
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

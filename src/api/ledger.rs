@@ -62,6 +62,23 @@ impl Outcome {
     }
 }
 
+/// How a TLS handshake of a client ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handshake {
+    /// With a connection.
+    Done,
+    /// One side did not believe the other, or they have no version or cipher in common, or the client broke it off.
+    Failed,
+    /// Not in time.
+    Late,
+    /// It was none: the client spoke something else, such as plain HTTP.
+    Plain,
+}
+
+impl Handshake {
+    const NAMES: [&'static str; 4] = ["done", "failed", "late", "plain"];
+}
+
 /// How long requests were held, as a histogram.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Histogram {
@@ -91,6 +108,8 @@ pub struct Totals {
     pub connections: u64,
     /// How long the requests were held that are no longer.
     pub hold: Histogram,
+    /// TLS handshakes by how they ended; each way is listed.
+    pub handshakes: [(&'static str, u64); Handshake::NAMES.len()],
 }
 
 /// The counters of all workers.
@@ -119,6 +138,7 @@ impl Ledger {
             running: 0,
             connections: 0,
             hold: Histogram { counts: Default::default(), sum: Duration::ZERO },
+            handshakes: Handshake::NAMES.map(|name| (name, 0)),
         };
         for sheet in &self.sheets {
             sheet.add_to(&mut totals);
@@ -190,6 +210,7 @@ pub(crate) struct Sheet {
     serving: AtomicU64,
     /// Leaders that take no requests, as far as this worker knows.
     troubles: AtomicU64,
+    handshakes: [AtomicU64; Handshake::NAMES.len()],
     quiet: Arc<Quiet>,
 }
 
@@ -206,6 +227,7 @@ impl Sheet {
             connections: AtomicU64::new(0),
             serving: AtomicU64::new(0),
             troubles: AtomicU64::new(0),
+            handshakes: Default::default(),
             quiet,
         }
     }
@@ -244,6 +266,10 @@ impl Sheet {
             lower(&self.running);
             raise(&self.outcomes[outcome.index()], 1);
         });
+    }
+
+    pub(crate) fn shake(&self, ended: Handshake) {
+        raise(&self.handshakes[ended as usize], 1);
     }
 
     pub(crate) fn open_connection(&self) {
@@ -309,6 +335,7 @@ impl Sheet {
             totals.outcomes.iter_mut().zip(outcomes).for_each(|((_, total), count)| *total += count);
             totals.hold.counts.iter_mut().zip(hold_counts).for_each(|(total, count)| *total += count);
             totals.hold.sum += Duration::from_micros(hold_micros);
+            totals.handshakes.iter_mut().zip(&self.handshakes).for_each(|((_, total), count)| *total += read(count));
             return;
         }
     }

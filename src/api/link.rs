@@ -1,8 +1,9 @@
 //! How one worker reaches the leader.
 //!
 //! A [`Link`] is how one worker reaches one leader in one tenure; how it does so is nobody else's business: over one
-//! connection that many requests share, where they and the leader can, and else over a pool of connections. Before the first request of a tenure, the leader is asked who it is, so that a wrong
-//! `--advertise` never delivers requests to a stranger (B80) or to ourselves (B67).
+//! connection that many requests share, where they and the leader can, and else over a pool of connections. Before the
+//! first request of a tenure, the leader is asked who it is, so that a wrong `--advertise` never
+//! delivers requests to a stranger (B80) or to ourselves (B67).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,16 +20,21 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use crate::api::Limits;
+use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
 use crate::api::forward::Carrier;
+use crate::api::handshake::is_refusal_of_plain_http;
 use crate::api::headers::{Hop, Refusal};
-use crate::api::mux::{Mux, Muxed};
+use crate::api::mux::{LargeAnswers, Mux};
 use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
+use crate::api::primary::because;
+use crate::api::streams;
 use crate::api::worker::Core;
 use crate::backoff::Backoff;
 use crate::cluster::Upstream;
 use crate::node::BootId;
 use crate::store::Leader;
+use crate::tls::{Tls, Untrusted};
 
 /// How long requests that run at a leader may go on after another one was elected, unless half a TTL is less.
 const GRACE: Duration = Duration::from_secs(2);
@@ -36,12 +42,15 @@ const GRACE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// up to here.
 const LAST_PAUSE: Duration = Duration::from_millis(250);
+/// How often the log says that somebody else is at a leader's address.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The longest self-description of a node that is read.
 const INTRODUCTION: usize = 16 * 1024;
 
 /// The leaders that one worker forwards to: the present one, and those that requests still run at.
 pub(super) struct Links {
     boot: BootId,
+    tls: Option<Tls>,
     limits: Limits,
     grace: Duration,
     current: RefCell<Option<Rc<Link>>>,
@@ -49,8 +58,8 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(boot: BootId, limits: Limits, ttl: Duration) -> Self {
-        Self { boot, limits, grace: GRACE.min(ttl / 2), current: RefCell::default(), leaving: RefCell::default() }
+    pub(super) fn new(boot: BootId, limits: Limits, ttl: Duration, tls: Option<Tls>) -> Self {
+        Self { boot, tls, limits, grace: GRACE.min(ttl / 2), current: RefCell::default(), leaving: RefCell::default() }
     }
 
     /// The link to `leader`, made at its first request. No other leader gets another request.
@@ -59,7 +68,7 @@ impl Links {
             return Rc::clone(link);
         }
         self.keep_only(Some(leader));
-        let link = self.returning(leader).unwrap_or_else(|| Rc::new(Link::new(leader.clone(), self.boot, self.limits)));
+        let link = self.returning(leader).unwrap_or_else(|| Rc::new(Link::new(leader.clone(), self.boot, self.limits, self.tls.as_ref())));
         *self.current.borrow_mut() = Some(Rc::clone(&link));
         link
     }
@@ -116,11 +125,17 @@ pub(super) struct Link {
     leader: Leader,
     pool: Rc<Pool>,
     mux: Mux,
+    large: LargeAnswers,
     /// What its requests say about who forwards them.
     pub(super) hop: HeaderValue,
     host: HeaderValue,
     /// The leader has said who it is.
     known: Cell<bool>,
+    /// Whether it has to be asked on every connection: only its answer shows that it believes our certificate, and until
+    /// then nothing is sent that would be lost.
+    asked_always: bool,
+    /// When it was last said that somebody else is there.
+    warned: Cell<Option<Instant>>,
     /// How many requests wait for the head of their answer.
     waiting: Cell<usize>,
     /// Whether the leader has said anything since it was last looked at.
@@ -158,18 +173,23 @@ impl Exchanged {
 }
 
 impl Link {
-    fn new(leader: Leader, boot: BootId, limits: Limits) -> Self {
-        let upstream = Upstream::Http { host: leader.address.host().to_owned(), port: leader.address.port() };
+    fn new(leader: Leader, boot: BootId, limits: Limits, tls: Option<&Tls>) -> Self {
+        let (host, port) = (leader.address.host().to_owned(), leader.address.port());
+        let upstream = if tls.is_some() { Upstream::Https { host, port } } else { Upstream::Http { host, port } };
+        let way = Way::new(upstream, tls.map(Tls::to_nodes));
         let hop = Hop { sender: boot, epoch: leader.epoch }.to_value();
         let host = HeaderValue::from_str(leader.address.as_str()).expect("an address is visible ASCII");
         let limits = limits.after_a_hop();
         Self {
             leader,
-            pool: Pool::new(upstream, limits, None),
+            pool: Pool::new(way, limits, None),
             mux: Mux::new(limits),
+            large: LargeAnswers::new(),
             hop,
             host,
             known: Cell::new(false),
+            asked_always: tls.is_some_and(Tls::verifies),
+            warned: Cell::new(None),
             waiting: Cell::new(0),
             heard: Cell::new(false),
             silent_since: Cell::new(None),
@@ -233,10 +253,20 @@ impl Link {
         if !Mux::takes(&request) {
             return self.over_pool(request, core).await;
         }
+        let path = self.large.mark(&request);
+        let exchanged = if self.large.expects(path) { self.over_pool(request, core).await } else { self.over_mux(request, core).await };
+        if let Exchanged::Answered(answer, _) = &exchanged {
+            self.large.note(path, answer);
+        }
+        exchanged
+    }
+
+    /// Sends a request over the shared connection, and opens one for the next if there is none.
+    async fn over_mux(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
         match self.mux.send(request).await {
-            Muxed::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
-            Muxed::Lost(error) => Exchanged::Lost(error),
-            Muxed::Unsent(request) => {
+            streams::Sent::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
+            streams::Sent::Lost(error) => Exchanged::Lost(error),
+            streams::Sent::Unsent(request) => {
                 let exchanged = self.over_pool(request, core).await;
                 // Only somebody who is known to be the leader is asked for more.
                 if self.known.get() && self.mux.wants_opening() {
@@ -251,7 +281,9 @@ impl Link {
     /// Sends a request over a connection that it has for itself.
     async fn over_pool(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
         let follows = || core.shared.roles.current().leader() == Some(&self.leader);
-        let greet = async |leader: &mut Greeting<'_>| if self.known.get() { Ok(()) } else { self.meet(leader, core).await.map(drop) };
+        let greet = async |leader: &mut Greeting<'_>| {
+            if self.known.get() && !self.asked_always { Ok(()) } else { self.meet(leader, core).await.map(drop) }
+        };
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
         match self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await {
@@ -259,7 +291,7 @@ impl Link {
             Sent::Unsent(request, Unsent::Forbidden) => {
                 Exchanged::Unreached(request, io::Error::new(io::ErrorKind::ConnectionAborted, "it is no longer the leader"))
             }
-            Sent::Unsent(request, Unsent::Dial(error)) => match error.downcast::<Stranger>() {
+            Sent::Unsent(request, Unsent::Dial(error)) => match Stranger::behind(error) {
                 Ok(stranger) => Exchanged::Stranger(request, stranger),
                 Err(error) => Exchanged::Unreached(request, error),
             },
@@ -282,18 +314,29 @@ impl Link {
         *question.method_mut() = Method::GET;
         *question.uri_mut() = Uri::from_static("/_bellwether/leader");
         question.headers_mut().insert(HOST, self.host.clone());
-        let answer = leader.ask(question).await.map_err(io::Error::other)?;
+        let answer = leader.ask(question).await.map_err(|error| io::Error::other(because(&error)))?;
+        let status = answer.status();
         let introduction = Limited::new(answer.into_body(), INTRODUCTION).collect().await.map_err(io::Error::other)?.to_bytes();
         let somebody = match serde_json::from_slice::<Introduction>(&introduction) {
             Ok(somebody) if somebody.service == *service && somebody.id == core.boot.to_string() => {
                 return Err(io::Error::other(Stranger::Ourselves));
             }
             Ok(somebody) if somebody.service == *service => somebody,
+            Err(_) if is_refusal_of_plain_http(status, &introduction) => return Err(io::Error::other(Stranger::SpeaksTls)),
             Ok(_) | Err(_) => return Err(io::Error::other(Stranger::Other(service.clone()))),
         };
         leader.settle().await.map_err(io::Error::other)?;
         self.known.set(true);
         Ok(somebody)
+    }
+
+    /// Whether it is to be said in the log that somebody else is there: now and then, not for each request.
+    pub(super) fn warns(&self) -> bool {
+        let due = self.warned.get().is_none_or(|before| before.elapsed() >= WARN_EVERY);
+        if due {
+            self.warned.set(Some(Instant::now()));
+        }
+        due
     }
 
     /// Whether the leader is lost: requests wait, nothing has come back for two TTLs, and it does not say who it is
@@ -372,6 +415,19 @@ pub(super) enum Stranger {
     /// This very node.
     #[error("is this node itself, which is not the primary")]
     Ourselves,
+    /// A node that was started with other flags.
+    #[error("speaks TLS, and this node does not: start all nodes with --tls, or none")]
+    SpeaksTls,
+    /// Somebody whose certificate is not the leader's, or who has none.
+    #[error("is not believed to be the leader: {0}")]
+    Untrusted(Untrusted),
+}
+
+impl Stranger {
+    /// Who it is that an attempt to connect came upon, if it came upon anybody.
+    fn behind(error: io::Error) -> Result<Self, io::Error> {
+        error.downcast::<Self>().or_else(|error| error.downcast::<Untrusted>().map(Self::Untrusted))
+    }
 }
 
 /// Whether a leader sent the request back.

@@ -21,6 +21,7 @@ use super::verb::{Undone, Verb, Verbs};
 use super::{LocalApi, Right, info};
 use crate::node::Address;
 use crate::replication::{CandidateHandle, Role};
+use crate::tls::Tls;
 
 /// Which Docker API the client is told to speak. Engines from 20.10 to 28 take it; in front of another one, leave
 /// `/_ping` out of the local routes and let it say its own.
@@ -45,6 +46,8 @@ pub struct LocalConfig {
     pub token: Option<Token>,
     /// How long a verb may take.
     pub verb_limit: Duration,
+    /// What the node speaks on its TCP addresses, to tell about it.
+    pub tls: Option<Tls>,
 }
 
 impl Local {
@@ -52,7 +55,7 @@ impl Local {
     pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
         Self {
             routes: config.routes,
-            metrics: Metrics::new(Arc::clone(&status)),
+            metrics: Metrics::new(Arc::clone(&status), config.tls),
             verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
             token: config.token,
             status,
@@ -114,7 +117,8 @@ impl Local {
 
     async fn act(&self, verb: Verb, request: &Parts, right: Right) -> Response<Bytes> {
         if !admin::may_act(right, &request.headers, self.token.as_ref()) {
-            let message = "acting on a node takes its admin listener (--admin) or its token (--admin-token-file)";
+            let message =
+                "acting on a node takes its admin listener (--admin), its token (--admin-token-file), or a certificate under --tlsverify";
             return self.refuse(StatusCode::FORBIDDEN, "forbidden", message);
         }
         match self.verbs.perform(verb).await {

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use super::ledger::Histogram;
 use super::status::Status;
 use crate::replication::Role;
+use crate::tls::Tls;
 
 /// What the OpenMetrics format is called in `Accept` and `Content-Type`.
 const OPEN_METRICS: &str = "application/openmetrics-text";
@@ -24,9 +25,9 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn new(status: Arc<Status>) -> Self {
+    pub(super) fn new(status: Arc<Status>, tls: Option<Tls>) -> Self {
         let mut registry = Registry::with_prefix("bellwether");
-        registry.register_collector(Box::new(Samples(status)));
+        registry.register_collector(Box::new(Samples { status, tls }));
         Self { registry }
     }
 
@@ -44,25 +45,29 @@ impl Metrics {
 }
 
 #[derive(Debug)]
-struct Samples(Arc<Status>);
+struct Samples {
+    status: Arc<Status>,
+    tls: Option<Tls>,
+}
 
 impl Collector for Samples {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
         self.election(&mut out)?;
-        self.requests(&mut out)
+        self.requests(&mut out)?;
+        self.tls(&mut out)
     }
 }
 
 impl Samples {
     fn election(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let snapshot = self.0.snapshot();
+        let snapshot = self.status.snapshot();
         let mut roles = out.encode_descriptor("role", "What this node is: 1 for the present role", None, MetricType::Gauge)?;
         for name in Role::NAMES {
             roles.encode_family(&[("role", name)])?.encode_gauge(&i64::from(name == snapshot.role.name()))?;
         }
         gauge(out, "epoch", "The epoch this node serves under or follows, 0 while none is known", snapshot.epoch)?;
 
-        let counters = self.0.counters();
+        let counters = self.status.counters();
         let changes = counters.map_or(0, |counters| counters.role_changes());
         counter(out, "role_changes", "How often the role has changed", changes)?;
         let Some(counters) = counters else { return Ok(()) };
@@ -82,7 +87,7 @@ impl Samples {
     }
 
     fn requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let totals = self.0.ledger().totals();
+        let totals = self.status.ledger().totals();
         counter(out, "requests_accepted", "Requests whose head was read, those for the node itself among them", totals.accepted)?;
         let help = "Requests that ended, by how; with those held and running they add up to the accepted ones";
         let mut outcomes = out.encode_descriptor("requests", help, None, MetricType::Counter)?;
@@ -97,6 +102,20 @@ impl Samples {
         let count = totals.hold.counts.iter().sum();
         out.encode_descriptor("hold_seconds", "How long requests waited for a primary", None, MetricType::Histogram)?
             .encode_histogram::<NoLabelSet>(totals.hold.sum.as_secs_f64(), count, &buckets, None)
+    }
+}
+
+impl Samples {
+    fn tls(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        let help = "When the TLS certificate in use runs out, in seconds since 1970";
+        gauge(out, "tls_certificate_expiry_timestamp_seconds", help, tls.life().until)?;
+        let help = "TLS handshakes of clients and other nodes, by how they ended";
+        let mut ends = out.encode_descriptor("tls_handshakes", help, None, MetricType::Counter)?;
+        for (end, count) in self.status.ledger().totals().handshakes {
+            ends.encode_family(&[("result", end)])?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ mod dispatch;
 pub mod error;
 mod feed;
 mod forward;
+mod handshake;
 mod headers;
 mod hold;
 mod info;
@@ -27,12 +28,14 @@ mod metrics;
 mod mux;
 mod plane;
 mod pool;
+mod preface;
 mod primary;
 mod replica;
 mod route;
 mod server;
 mod session;
 mod status;
+mod streams;
 mod upgrade;
 mod verb;
 mod worker;
@@ -51,6 +54,7 @@ use ipnet::IpNet;
 use crate::cluster::Upstream;
 use crate::node::Node;
 use crate::replication::RoleWatch;
+use crate::tls::{self, Tls};
 
 pub use admin::{Token, TokenError};
 pub use error::{Failure, Reason, Verdict};
@@ -78,8 +82,14 @@ pub struct Config {
     pub ttl: Duration,
     /// Data-plane threads.
     pub workers: NonZeroUsize,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
     /// Whose `X-Forwarded-*` is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// TLS on the TCP addresses, and with the other nodes.
+    pub tls: Option<Tls>,
+    /// TLS with the app, where it speaks it.
+    pub to_app: Option<tls::Client>,
     /// What one request may cost.
     pub limits: Limits,
 }
@@ -159,6 +169,8 @@ pub enum Right {
     None,
     /// It came to the admin listener.
     AdminListener,
+    /// It came over TLS from somebody with a certificate that was asked for and found good.
+    Certificate,
 }
 
 #[cfg(test)]

@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use crate::api::Limits;
+use crate::api::dial::Way;
 use crate::api::error::{Failure, PRIMARY, Reason};
 use crate::api::forward::{Attempt, Exchange};
 use crate::api::headers::{EPOCH, HOP, Origin};
 use crate::api::hold::Cause;
 use crate::api::io::Fence;
 use crate::api::pool::{Pool, Sending, Sent, Unsent};
-use crate::cluster::Upstream;
 use crate::node::Node;
 use crate::replication::{Role, RoleWatch};
 use crate::store::Epoch;
@@ -31,7 +31,7 @@ const REACH_EVERY: Duration = Duration::from_millis(40);
 
 /// The app behind this node, as one worker reaches it.
 pub(super) struct App {
-    upstream: Option<Upstream>,
+    way: Option<Way>,
     host: HeaderValue,
     primary: Option<HeaderValue>,
     limits: Limits,
@@ -47,15 +47,11 @@ struct Tenure {
 }
 
 impl App {
-    pub(super) fn new(upstream: Option<Upstream>, node: Option<&Node>, limits: Limits, roles: RoleWatch) -> Self {
-        let host = match &upstream {
-            Some(Upstream::Http { host, port }) if host.contains(':') => format!("[{host}]:{port}"),
-            Some(Upstream::Http { host, port }) => format!("{host}:{port}"),
-            Some(Upstream::Unix(_)) | None => "localhost".to_owned(),
-        };
+    pub(super) fn new(way: Option<Way>, node: Option<&Node>, limits: Limits, roles: RoleWatch) -> Self {
+        let host = way.as_ref().map_or_else(|| "localhost".to_owned(), |way| way.upstream().authority());
         let visible = |text: &str| HeaderValue::from_str(text).expect("an address is visible ASCII");
         let primary = node.map(|node| visible(node.address.as_str()));
-        Self { host: visible(&host), upstream, primary, limits, roles, tenure: RefCell::default() }
+        Self { host: visible(&host), way, primary, limits, roles, tenure: RefCell::default() }
     }
 
     /// What belongs to the tenure, made at its first request. Every other tenure is over.
@@ -65,7 +61,7 @@ impl App {
             return Some(Rc::clone(tenure));
         }
         let fence = Fence { roles: self.roles.clone(), epoch };
-        let pool = Pool::new(self.upstream.clone()?, self.limits, Some(fence));
+        let pool = Pool::new(self.way.clone()?, self.limits, Some(fence));
         let tenure = Rc::new(Tenure { epoch, epoch_value: HeaderValue::from(epoch.0), pool });
         if let Some(over) = current.replace(Rc::clone(&tenure)) {
             over.pool.cut();
@@ -167,7 +163,7 @@ pub(super) fn broken(peer: &str, error: &hyper::Error, why_cut: &str) -> String 
 }
 
 /// What the library means by an error that brought no answer, in words for those who run the app.
-fn because(error: &hyper::Error) -> String {
+pub(super) fn because(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
         return "it closed the connection without an answer".to_owned();
     }

@@ -60,8 +60,10 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
             let message = format!("{} {stranger}", leader.address);
             match stranger {
                 Stranger::Ourselves => again(exchange, message),
-                Stranger::Other(_) => {
-                    warn!(leader = %leader.address, service = core.shared.service, "the leader's address belongs to somebody else");
+                Stranger::Other(_) | Stranger::SpeaksTls | Stranger::Untrusted(_) => {
+                    if link.warns() {
+                        warn!(leader = %leader.address, service = core.shared.service, why = message, "the leader's address belongs to somebody else");
+                    }
                     let failure = exchange.fail(Reason::UpstreamFailed, message);
                     Attempt::Failed(exchange, failure)
                 }

@@ -1,4 +1,4 @@
-//! One connection of a client: how HTTP/1.1 is spoken on it, and how it ends.
+//! One connection of a client: what is spoken on it, and how it ends.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -23,13 +23,14 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, trace};
 
-use crate::api::dispatch;
 use crate::api::headers::Peer;
 use crate::api::io::{Socket, Wire, WireIo};
 use crate::api::listener::{AdminSocket, Listener};
+use crate::api::preface::Protocol;
 use crate::api::session::{Busy, Next, Session};
+use crate::api::streams::Shape;
 use crate::api::worker::Core;
-use crate::api::{Limits, LocalApi, Right, mux};
+use crate::api::{Limits, LocalApi, Right, dispatch, handshake, mux, preface, streams};
 
 /// How much of a message is read at a time, at most; also bounds what a slow reader makes this node keep.
 pub(super) const BUFFER: usize = 128 * 1024;
@@ -55,20 +56,30 @@ pub(super) fn builder(limits: Limits) -> http1::Builder {
 /// Serves one connection until it ends; at the end of the worker's time, until it is idle.
 pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr>) {
     let _counted = Counted::new(&core);
+    let Some((socket, channel)) = handshake::begin(&core, socket).await else { return };
     let wire = Wire::to_client(socket);
-    let peer = Peer::new(address, &core.config);
+    let peer = Peer::new(address, &core.config).over(channel);
     let session = Session::new(&core, &wire, peer);
+    let protocol = if core.config.http2 { preface::protocol(&session).await } else { Some(Protocol::Http1) };
+    match protocol {
+        Some(Protocol::Http1) => serve_http1(&session, wire).await,
+        Some(Protocol::Http2) => streams::serve(&session, Shape::CLIENT, || core.is_closing()).await,
+        None => trace!("nothing came in time"),
+    }
+}
+
+async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
     let service = service_fn(|request| {
         session.note(&request);
-        dispatch::serve(Busy::new(&session), request)
+        dispatch::serve(Busy::new(session), request)
     });
-    let mut connection = core.http.serve_connection(TokioIo::new(WireIo(Rc::clone(&wire))), service);
-    let ended = serve_until_idle(&session, &mut connection).await;
+    let mut connection = session.core.http.serve_connection(TokioIo::new(WireIo(Rc::clone(&wire))), service);
+    let ended = serve_until_idle(session, &mut connection).await;
     if let Some(next) = session.next() {
         let early = connection.into_parts().read_buf;
         return match next {
             Next::Tunnel(tunnel) => tunnel.run(wire, early).await,
-            Next::Mux(seat) => mux::serve(&session, early, seat).await,
+            Next::Mux(seat) => mux::serve(session, early, seat).await,
         };
     }
     let Some(ended) = ended else {
@@ -150,7 +161,7 @@ where
 }
 
 /// Reads on for a moment after the last answer, so that it is not lost to the reset that closing would cause.
-async fn linger(wire: &Rc<Wire>) {
+pub(super) async fn linger(wire: &Rc<Wire>) {
     let mut io = WireIo(Rc::clone(wire));
     let reading = async {
         io.shutdown().await?;

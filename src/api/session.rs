@@ -15,7 +15,7 @@ use crate::api::upgrade::Tunnel;
 use crate::api::worker::{Core, SWEEP_EVERY};
 
 /// After how many sweeps without a new request a connection counts as one that is not in use: two seconds at least.
-const UNUSED_SWEEPS: u32 = 5;
+pub(super) const UNUSED_SWEEPS: u32 = 5;
 
 /// One client connection, for the requests that come over it.
 pub(super) struct Session {

@@ -47,9 +47,11 @@ impl Tunnel {
         drop(self.hidden);
         client.lay_bare();
         self.upstream.lay_bare();
+        client.unread(early);
+        self.upstream.unread(self.early);
         let ends = [(Side::Client, WireIo(client)), (Side::Upstream, WireIo(self.upstream))];
         let [client, upstream] = &ends;
-        let both = try_join(pump(client, upstream, early), pump(upstream, client, self.early));
+        let both = try_join(pump(client, upstream), pump(upstream, client));
         let outcome = tokio::select! {
             ended = both => match ended {
                 Ok(_) => Outcome::Answered,
@@ -68,16 +70,21 @@ impl Tunnel {
     }
 }
 
-/// Passes bytes one way, beginning with `early`, and then the end.
-async fn pump((from_side, from): &(Side, WireIo), (to_side, to): &(Side, WireIo), early: Bytes) -> Result<(), (Side, io::Error)> {
+/// Passes bytes one way, and then the end.
+async fn pump((from_side, from): &(Side, WireIo), (to_side, to): &(Side, WireIo)) -> Result<(), (Side, io::Error)> {
     let (mut from, mut to) = (from.clone(), to.clone());
-    to.write_all(&early).await.map_err(|error| (*to_side, error))?;
     let mut buffer = vec![0; CHUNK];
     loop {
         let read = from.read(&mut buffer).await.map_err(|error| (*from_side, error))?;
         if read == 0 {
             return to.shutdown().await.map_err(|error| (*to_side, error));
         }
-        to.write_all(&buffer[..read]).await.map_err(|error| (*to_side, error))?;
+        send(&mut to, &buffer[..read]).await.map_err(|error| (*to_side, error))?;
     }
+}
+
+/// Sends all of it now: the next piece may be long in coming.
+async fn send(to: &mut WireIo, piece: &[u8]) -> io::Result<()> {
+    to.write_all(piece).await?;
+    to.flush().await
 }

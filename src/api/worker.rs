@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use crate::api::dial::Way;
 use crate::api::hold::Space;
 use crate::api::io::Socket;
 use crate::api::ledger::Sheet;
@@ -61,8 +62,13 @@ impl Seed {
         let Self { config, shared, sheet, space, boot, index, seats, listeners, stage } = self;
         let core = Rc::new(Core {
             http: server::builder(config.limits),
-            app: App::new(config.upstream.first().cloned(), shared.node.as_ref(), config.limits, shared.roles.clone()),
-            links: Links::new(boot, config.limits, config.ttl),
+            app: App::new(
+                config.upstream.first().map(|app| Way::new(app.clone(), config.to_app.clone())),
+                shared.node.as_ref(),
+                config.limits,
+                shared.roles.clone(),
+            ),
+            links: Links::new(boot, config.limits, config.ttl, config.tls.clone()),
             hold_over: CancellationToken::new(),
             turn: Notify::new(),
             sweeps: Cell::new(0),

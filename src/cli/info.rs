@@ -7,14 +7,17 @@ use clap::Args;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
+use super::secure::Secure;
 use super::{Failure, Output, print, runtime};
-use crate::api::client::Target;
+use crate::api::client::{Target, With};
+use crate::tls;
 
 const EXAMPLES: &str = "\
 Examples:
   bellwether info
   bellwether info -H 10.0.0.1:4000 --output json
   bellwether info -H unix:///run/bellwether.sock
+  bellwether info -H node-1:4000 --tls --tlscacert /etc/bellwether/ca.pem
 
 Exit status: 0 when the node knows what it says; 1 when it could not be asked, or when it knows no
 primary because its store has been silent for longer than the TTL.";
@@ -32,11 +35,15 @@ pub(super) struct Info {
     /// How to print it
     #[arg(long, value_name = "FORMAT", env = "BELLWETHER_OUTPUT", default_value = "text")]
     output: Output,
+
+    #[command(flatten)]
+    secure: Secure,
 }
 
 impl Info {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let info = runtime()?.block_on(self.ask())?;
+        let tls = self.secure.client()?;
+        let info = runtime()?.block_on(ask(&self.host, tls.as_ref()))?;
         match self.output {
             Output::Text => print(format_args!("{}", pairs(&info)))?,
             Output::Json => print(format_args!("{info:#}"))?,
@@ -50,16 +57,16 @@ impl Info {
         }
         Ok(())
     }
+}
 
-    async fn ask(&self) -> anyhow::Result<Value> {
-        let answer = self.host.ask(Method::GET, "/info", None, PATIENCE).await?;
-        let info = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
-        if answer.status != StatusCode::OK || !info["SystemStatus"].is_array() {
-            let hint = "is it a node, and does its --local-routes leave /info to it?";
-            bail!("{} answered {} and nothing that a node says of itself; {hint}", self.host, answer.status);
-        }
-        Ok(info)
+async fn ask(host: &Target, tls: Option<&tls::Client>) -> anyhow::Result<Value> {
+    let answer = host.ask(Method::GET, "/info", With { token: None, tls }, PATIENCE).await?;
+    let info = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+    if answer.status != StatusCode::OK || !info["SystemStatus"].is_array() {
+        let hint = "is it a node, and does its --local-routes leave /info to it?";
+        bail!("{} answered {} and nothing that a node says of itself; {hint}", host, answer.status);
     }
+    Ok(info)
 }
 
 /// One line for each pair, the values in a column.

@@ -7,7 +7,7 @@ use clap::builder::BoolishValueParser;
 use serde::Deserialize;
 
 use crate::api::{Listen, LocalRoutes};
-use crate::config::{self, Block, ByteSize, Config, Count, Span};
+use crate::config::{self, Block, ByteSize, Config, Count, Span, TlsFlags};
 use crate::node::Address;
 use crate::telemetry::{LogFormat, LogLevel};
 
@@ -29,7 +29,8 @@ Examples:
     bellwether manage -H :4000 --upstream unix:///var/run/docker.sock
 
 The first SIGTERM or SIGINT hands over, drains and exits with 0; a second one ends at once, with 1.
-SIGHUP changes nothing: settings are read at the start.
+SIGHUP has the files of --tlscert, --tlskey and --tlscacert read at once, as they are every two
+seconds anyway. Nothing else can be changed without a restart.
 Exit status: 0 stopped by a signal, 1 could not start or go on, 2 wrong usage.";
 
 /// Every setting of the daemon, written once: its flag, its environment variable and its key in the configuration file.
@@ -53,9 +54,10 @@ pub struct Settings {
     #[serde(deserialize_with = "config::many")]
     pub host: Option<Vec<Listen>>,
 
-    /// The app that this node serves while it is primary: http://HOST:PORT or unix:///PATH
+    /// The app that this node serves while it is primary: http://HOST:PORT, https://HOST:PORT or unix:///PATH
     ///
-    /// Without one a primary answers 503 `no-upstream`.
+    /// Without one a primary answers 503 `no-upstream`. An app behind https:// must show a certificate for HOST, issued by
+    /// a CA of this system or of --tlscacert; it is shown --tlscert if it asks for a certificate.
     #[arg(long, value_name = "URL", env = "BELLWETHER_UPSTREAM", hide_env_values = true, value_delimiter = ',', help_heading = "Serving")]
     #[serde(deserialize_with = "config::many")]
     pub upstream: Option<Vec<String>>,
@@ -73,6 +75,11 @@ pub struct Settings {
     #[arg(long, value_name = "CIDR", env = "BELLWETHER_TRUSTED_PROXIES", value_delimiter = ',', help_heading = "Serving")]
     #[serde(deserialize_with = "config::many")]
     pub trusted_proxies: Option<Vec<Block>>,
+
+    /// Whether clients may speak HTTP/2; HTTP/1.1 they always may [default: true]
+    #[arg(long, value_name = "BOOL", env = "BELLWETHER_HTTP2", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", help_heading = "Serving")]
+    pub http2: Option<bool>,
 
     /// Threads that carry requests [default: one per core]
     ///
@@ -157,6 +164,34 @@ pub struct Settings {
     #[arg(long, value_name = "FILE", env = "BELLWETHER_ADMIN_TOKEN_FILE", help_heading = "Operating")]
     pub admin_token_file: Option<PathBuf>,
 
+    /// Speak TLS 1.2 or 1.3 to clients and between nodes [default: false]
+    ///
+    /// On every TCP address of --host; unix sockets and the --admin listener stay plain. All nodes of an election speak
+    /// it, or none. A node believes the primary whose certificate is for the host of its --advertise.
+    #[arg(long, value_name = "BOOL", env = "BELLWETHER_TLS", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", help_heading = "TLS")]
+    pub tls: Option<bool>,
+
+    /// Ask clients and nodes for a certificate of the CA, too; implies --tls, and whoever shows one may act [default: false]
+    #[arg(long, value_name = "BOOL", env = "BELLWETHER_TLSVERIFY", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", help_heading = "TLS")]
+    pub tlsverify: Option<bool>,
+
+    /// The PEM file of the CA of nodes and clients [default: the system's CAs, for nodes]
+    #[arg(long, value_name = "FILE", env = "BELLWETHER_TLSCACERT", help_heading = "TLS")]
+    pub tlscacert: Option<PathBuf>,
+
+    /// The PEM file of this node's certificate, and of those between it and its CA
+    ///
+    /// This file, the key's and the CA's are read again when they change: no connection and no tenure ends by that. Files
+    /// that do not fit together are kept out, and the log says why.
+    #[arg(long, value_name = "FILE", env = "BELLWETHER_TLSCERT", help_heading = "TLS")]
+    pub tlscert: Option<PathBuf>,
+
+    /// The PEM file of its key, not encrypted
+    #[arg(long, value_name = "FILE", env = "BELLWETHER_TLSKEY", help_heading = "TLS")]
+    pub tlskey: Option<PathBuf>,
+
     /// Read settings from this TOML file
     #[arg(long, value_name = "FILE", env = "BELLWETHER_CONFIG", help_heading = "Operating")]
     #[serde(skip)]
@@ -186,6 +221,7 @@ impl Settings {
             upstream,
             local_routes,
             trusted_proxies,
+            http2,
             workers,
             replication,
             advertise,
@@ -198,10 +234,26 @@ impl Settings {
             drain_timeout,
             admin,
             admin_token_file,
+            tls,
+            tlsverify,
+            tlscacert,
+            tlscert,
+            tlskey,
             config,
             log_format,
             log_level,
         )
+    }
+
+    /// What they say about TLS.
+    pub(crate) fn tls_flags(&self) -> TlsFlags {
+        TlsFlags {
+            tls: self.tls,
+            tlsverify: self.tlsverify,
+            tlscacert: self.tlscacert.clone(),
+            tlscert: self.tlscert.clone(),
+            tlskey: self.tlskey.clone(),
+        }
     }
 
     pub(super) fn run(self) -> Result<(), super::Failure> {

@@ -11,6 +11,7 @@ mod observe;
 mod plan;
 mod refusal;
 mod resign;
+mod secure;
 mod store;
 
 use std::io::Write;

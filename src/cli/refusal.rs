@@ -10,7 +10,7 @@ use super::complain;
 const LATER_COMMANDS: [&str; 11] = ["run", "list", "join", "why", "history", "events", "handover", "pause", "resume", "drill", "man"];
 
 /// Flags of the documented command line that this version does not have.
-const LATER_FLAGS: [&str; 15] = [
+const LATER_FLAGS: [&str; 10] = [
     "--forward",
     "--health-path",
     "--health-interval",
@@ -20,11 +20,6 @@ const LATER_FLAGS: [&str; 15] = [
     "--no-campaign",
     "--on-promote",
     "--on-demote",
-    "--tls",
-    "--tlsverify",
-    "--tlscacert",
-    "--tlscert",
-    "--tlskey",
     "--http2",
 ];
 

@@ -1,25 +1,28 @@
 //! `bellwether resign`: make the primary hand over to another node.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
+use super::secure::Secure;
 use super::{Failure, Output, print, runtime};
 use crate::api::Token;
-use crate::api::client::Target;
+use crate::api::client::{Target, With};
 use crate::config::{ConfigError, Span};
 
 const EXAMPLES: &str = "\
 The node holds what comes, finishes what runs, gives the lock back, and leaves it to the others for
 one TTL. No request fails by it. The node must be the primary, and you need the right to act on it:
-come through its --admin listener, or bring its token.
+come through its --admin listener, bring its token, or show a certificate where it asks for one.
 
 Examples:
   bellwether resign -H unix:///run/bellwether-admin.sock
   bellwether resign -H 10.0.0.1:4000 --token-file /etc/bellwether/token
+  bellwether resign -H node-1:4000 --tlsverify --tlscacert ca.pem --tlscert me.pem --tlskey me-key.pem
 
 Exit status: 0 when the lock was given back, 1 otherwise.";
 
@@ -41,6 +44,9 @@ pub(super) struct Resign {
     /// How to print it
     #[arg(long, value_name = "FORMAT", env = "BELLWETHER_OUTPUT", default_value = "text")]
     output: Output,
+
+    #[command(flatten)]
+    secure: Secure,
 }
 
 impl Resign {
@@ -50,7 +56,9 @@ impl Resign {
             ConfigError::new(format!("cannot use the token file {file}: {error}; check --token-file (BELLWETHER_ADMIN_TOKEN_FILE)"))
         })?;
         let token = token.map(|(token, _)| token);
-        let done = runtime()?.block_on(self.ask(token.as_ref()))?;
+        let tls = self.secure.client()?;
+        let with = With { token: token.as_ref(), tls: tls.as_ref() };
+        let done = runtime()?.block_on(resign(&self.host, with, self.timeout.0))?;
         match self.output {
             Output::Json => print(format_args!("{done}"))?,
             Output::Text => match done["primary"].as_str() {
@@ -60,16 +68,16 @@ impl Resign {
         };
         Ok(())
     }
+}
 
-    async fn ask(&self, token: Option<&Token>) -> anyhow::Result<Value> {
-        let answer = self.host.ask(Method::POST, "/_bellwether/resign", token, self.timeout.0).await?;
-        let said = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
-        if answer.status == StatusCode::OK {
-            return Ok(said);
-        }
-        match said["message"].as_str() {
-            Some(message) => bail!("{} did not resign: {message}", self.host),
-            None => bail!("{} answered {}, is it a node?", self.host, answer.status),
-        }
+async fn resign(host: &Target, with: With<'_>, limit: Duration) -> anyhow::Result<Value> {
+    let answer = host.ask(Method::POST, "/_bellwether/resign", with, limit).await?;
+    let said = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+    if answer.status == StatusCode::OK {
+        return Ok(said);
+    }
+    match said["message"].as_str() {
+        Some(message) => bail!("{} did not resign: {message}", host),
+        None => bail!("{} answered {}, is it a node?", host, answer.status),
     }
 }

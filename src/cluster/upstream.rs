@@ -14,6 +14,13 @@ pub enum Upstream {
         /// The port, 80 unless given.
         port: u16,
     },
+    /// `https://host[:port]`: the same over TLS, where the host must be one that the app's certificate names.
+    Https {
+        /// A name, an IPv4 or an IPv6 address, without brackets.
+        host: String,
+        /// The port, 443 unless given.
+        port: u16,
+    },
     /// `unix:///path`.
     Unix(PathBuf),
 }
@@ -22,10 +29,10 @@ pub enum Upstream {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// A scheme that is planned, and not there yet.
-    #[error("`{0}`: this version cannot reach an app over {1} yet, use http:// or unix://")]
+    #[error("`{0}`: this version cannot reach an app over {1} yet, use http://, https:// or unix://")]
     NotYet(String, &'static str),
     /// No scheme, or one that means nothing here.
-    #[error("`{0}` should start with http:// or unix://")]
+    #[error("`{0}` should start with http://, https:// or unix://")]
     Scheme(String),
     /// No host, or a port that is none.
     #[error("`{0}` should be of the form http://host:port")]
@@ -45,10 +52,10 @@ impl FromStr for Upstream {
         let owned = || without_user(text);
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UpstreamError::Scheme(owned()))?;
         match scheme.to_ascii_lowercase().as_str() {
-            "http" => http(text, rest),
+            "http" => authority(text, rest, 80).map(|(host, port)| Self::Http { host, port }),
+            "https" => authority(text, rest, 443).map(|(host, port)| Self::Https { host, port }),
             "unix" if rest.starts_with('/') && rest.len() > 1 => Ok(Self::Unix(PathBuf::from(rest))),
             "unix" => Err(UpstreamError::Path(owned())),
-            "https" => Err(UpstreamError::NotYet(owned(), "TLS")),
             "h2c" => Err(UpstreamError::NotYet(owned(), "HTTP/2")),
             _ => Err(UpstreamError::Scheme(owned())),
         }
@@ -64,7 +71,8 @@ fn without_user(text: &str) -> String {
     }
 }
 
-fn http(text: &str, rest: &str) -> Result<Upstream, UpstreamError> {
+/// Host and port of a URL whose scheme has been taken off.
+fn authority(text: &str, rest: &str, default_port: u16) -> Result<(String, u16), UpstreamError> {
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#', '@']) {
         return Err(UpstreamError::Excess(without_user(text)));
@@ -88,21 +96,33 @@ fn http(text: &str, rest: &str) -> Result<Upstream, UpstreamError> {
         return Err(form());
     }
     let port = match port {
-        None => 80,
+        None => default_port,
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             digits.parse().ok().filter(|port| *port > 0).ok_or_else(form)?
         }
         Some(_) => return Err(form()),
     };
-    Ok(Upstream::Http { host: host.to_owned(), port })
+    Ok((host.to_owned(), port))
 }
 
 impl fmt::Display for Upstream {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self {
+            Self::Http { .. } => "http",
+            Self::Https { .. } => "https",
+            Self::Unix(path) => return write!(out, "unix://{}", path.display()),
+        };
+        write!(out, "{scheme}://{}", self.authority())
+    }
+}
+
+impl Upstream {
+    /// What stands for it in `Host`.
+    pub fn authority(&self) -> String {
         match self {
-            Self::Http { host, port } if host.contains(':') => write!(out, "http://[{host}]:{port}"),
-            Self::Http { host, port } => write!(out, "http://{host}:{port}"),
-            Self::Unix(path) => write!(out, "unix://{}", path.display()),
+            Self::Http { host, port } | Self::Https { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Self::Http { host, port } | Self::Https { host, port } => format!("{host}:{port}"),
+            Self::Unix(_) => "localhost".to_owned(),
         }
     }
 }
@@ -119,6 +139,8 @@ mod tests {
             ("HTTP://app/", "http://app:80"),
             ("http://[::1]:81/", "http://[::1]:81"),
             ("http://[::1]", "http://[::1]:80"),
+            ("https://app", "https://app:443"),
+            ("https://[::1]:8443/", "https://[::1]:8443"),
             ("unix:///run/app.sock", "unix:///run/app.sock"),
         ] {
             assert_eq!(text.parse::<Upstream>().unwrap().to_string(), shown, "{text}");
@@ -128,9 +150,8 @@ mod tests {
     #[test]
     fn each_wrong_app_says_what_to_write() {
         for (text, words) in [
-            ("127.0.0.1:8080", "http:// or unix://"),
-            ("ftp://app", "http:// or unix://"),
-            ("https://app", "cannot reach an app over TLS yet"),
+            ("127.0.0.1:8080", "http://, https:// or unix://"),
+            ("ftp://app", "http://, https:// or unix://"),
             ("h2c://app", "cannot reach an app over HTTP/2 yet"),
             ("http://", "http://host:port"),
             ("http://:80", "http://host:port"),

@@ -5,6 +5,7 @@
 
 mod file;
 mod forecast;
+mod tls;
 mod value;
 
 use std::num::NonZeroUsize;
@@ -21,9 +22,11 @@ use crate::node::{Address, Node};
 use crate::replication::Timing;
 use crate::store::{Lock, LockConfig, StoreOption, StoreOptions, StoreUrl};
 use crate::telemetry;
+use tls::Spoken;
 
 pub(crate) use file::{many, one, options};
 pub use forecast::Forecast;
+pub use tls::TlsFlags;
 pub use value::{Block, ByteSize, Count, Seconds, Span, ValueError};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
@@ -112,7 +115,8 @@ impl Config {
         let admin = settings.admin.clone().map(|listen| admin(listen, token.is_some())).transpose()?;
         let timing = election.as_ref().map_or(Timing::granted(DEFAULT_TTL), |election| election.timing);
         let drain_timeout = drain_timeout(&settings)?;
-        let api = data_plane(&settings, timing)?;
+        let dialled_at = settings.advertise.as_ref().filter(|_| election.is_some()).map(Address::host);
+        let api = data_plane(&settings, timing, dialled_at, &mut warnings)?;
         if api.upstream.is_empty() {
             warnings.push("--upstream is not given: as primary this node answers 503 no-upstream".to_owned());
         }
@@ -236,8 +240,15 @@ fn admin(listen: Listen, has_token: bool) -> Result<Admin, ConfigError> {
     Err(ConfigError::about("--admin", format_args!("{listen}: {problem}")))
 }
 
-fn data_plane(settings: &Settings, timing: Timing) -> Result<api::Config, ConfigError> {
+fn data_plane(
+    settings: &Settings,
+    timing: Timing,
+    dialled_at: Option<&str>,
+    warnings: &mut Vec<String>,
+) -> Result<api::Config, ConfigError> {
     let upstream = settings.upstream.iter().flatten().map(|url| url.parse::<Upstream>());
+    let upstream = upstream.collect::<Result<Vec<_>, _>>().map_err(|error| ConfigError::about("--upstream", error))?;
+    let listen = settings.host.clone().unwrap_or_else(|| vec![Listen::Tcp(([127, 0, 0, 1], 4000).into())]);
     let hold_timeout = hold_timeout(settings, timing)?;
     let hold_requests = settings.hold_requests.map_or(10_000, |count| count.0);
     if hold_requests > MOST_HELD {
@@ -245,14 +256,18 @@ fn data_plane(settings: &Settings, timing: Timing) -> Result<api::Config, Config
     }
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let workers = settings.workers.map_or(Some(cores), |count| NonZeroUsize::new(count.0)).filter(|workers| workers.get() <= MOST_WORKERS);
+    let Spoken { tls, to_app } = Spoken::resolve(settings, &upstream, &listen, dialled_at, warnings)?;
     Ok(api::Config {
-        listen: settings.host.clone().unwrap_or_else(|| vec![Listen::Tcp(([127, 0, 0, 1], 4000).into())]),
-        upstream: upstream.collect::<Result<_, _>>().map_err(|error| ConfigError::about("--upstream", error))?,
+        listen,
+        upstream,
+        tls,
+        to_app,
         hold_timeout,
         ttl: timing.ttl(),
         hold_requests,
         hold_bytes: settings.hold_bytes.map_or(64 << 20, |size| size.0),
         workers: workers.ok_or_else(|| ConfigError::about("--workers", format_args!("must be from 1 to {MOST_WORKERS}")))?,
+        http2: settings.http2.unwrap_or(true),
         trusted_proxies: settings.trusted_proxies.iter().flatten().map(|block| block.0).collect(),
         limits: Limits::default(),
     })

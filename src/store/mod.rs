@@ -9,6 +9,8 @@ mod contract;
 mod election;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(any(feature = "consul", feature = "kubernetes"))]
+mod http;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod limits;

@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 19] = [
+const FLAGS: [&str; 25] = [
     "--host",
     "--replication",
     "--advertise",
@@ -17,11 +17,17 @@ const FLAGS: [&str; 19] = [
     "--admin",
     "--admin-token-file",
     "--trusted-proxies",
+    "--http2",
     "--config",
     "--workers",
     "--log-format",
     "--log-level",
     "--store-opt",
+    "--tls",
+    "--tlsverify",
+    "--tlscacert",
+    "--tlscert",
+    "--tlskey",
 ];
 
 #[test]

@@ -1,6 +1,8 @@
 //! The `bellwether` command as a user meets it: the real binary, its sentences, its statuses, and the routes that a node
 //! answers itself.
 
+#[path = "../support/certificates.rs"]
+mod certificates;
 mod help;
 mod local;
 mod node;
@@ -9,6 +11,7 @@ mod plan;
 mod precedence;
 mod signals;
 mod store;
+mod tls;
 mod usage;
 mod verbs;
 mod warnings;

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 use crate::consul_meddler::{Meddler, answer, no_leader};
 use crate::consul_rig::{LOCK_DELAY, SLACK, quick};
-use crate::etcd_rig::{Running, lock};
 use crate::harness::call_timeout;
 use crate::port;
+use crate::rig::{Running, lock};
 use crate::suite::steps::{PROMPT, hear, leader, lose, renew, win};
 use crate::wire::{Mode, Wire};
 

@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
-use crate::consul_rig::{KEY, LOCK_DELAY, SLACK, change, cli, held, quick, sessions, spawn_cli, stranger};
-use crate::etcd_rig::{lock, lock_with, node};
+use crate::consul_rig::{LOCK_DELAY, SLACK, change, cli, held, quick, sessions, spawn_cli, stranger};
+use crate::rig::{KEY, lock, lock_with, node};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win, withdraw};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -95,6 +95,7 @@ async fn an_owner_that_ignores_the_loss_of_its_key_is_not_waited_for_for_ever() 
     let stay = async {
         loop {
             assert_eq!(consul.api("PUT", &format!("/v1/session/renew/{stubborn}"), "").await.0, 200, "its session lives");
+            // The beat of a rival that lives.
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     };

@@ -10,9 +10,9 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::consul_meddler::{Meddler, answer, no_leader};
-use crate::consul_rig::{KEY, LOCK_DELAY, SLACK, held, quick, sessions};
+use crate::consul_rig::{LOCK_DELAY, SLACK, held, quick, sessions};
 use crate::consul_server::Consul;
-use crate::etcd_rig::{Running, lock, lock_with, node};
+use crate::rig::{KEY, Running, lock, lock_with, node};
 use crate::suite::steps::{PROMPT, campaign, leader, lose, renew, win};
 use crate::wire::{Mode, Wire};
 

@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::consul_server::{Consul, binary};
-
-/// Where the election of these tests lies.
-pub(crate) const KEY: &str = "bellwether/web/leader";
+use crate::rig::KEY;
 
 /// What a takeover may need on a busy machine, beyond what Consul lets pass by its own rules.
 pub(crate) const SLACK: Duration = Duration::from_secs(4);

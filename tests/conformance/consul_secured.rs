@@ -7,11 +7,11 @@ use bellwether::store::{Renewal, StoreError};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::consul_rig::{KEY, cli};
+use crate::consul_rig::cli;
 use crate::consul_server::Consul;
-use crate::etcd_rig::{Running, lock_with, node};
 use crate::etcd_secured::certificates;
 use crate::port;
+use crate::rig::{KEY, Running, lock_with, node};
 use crate::suite::steps::{PROMPT, leader, lose, renew, win};
 
 const TTL: Duration = Duration::from_secs(2);

@@ -10,9 +10,11 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::etcd_rig::{KEY, LONG_TTL, Log, SLACK, client, delete, keys, lock, lock_with, node};
-use crate::etcd_server::{Etcd, wait_for};
+use crate::etcd_rig::{client, delete, keys};
+use crate::etcd_server::Etcd;
+use crate::rig::{KEY, LONG_TTL, Log, SLACK, lock, lock_with, node};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win, withdraw};
+use crate::wait::wait_for;
 
 /// For leases that are to run out; `etcdctl`, which is started a few times within it, takes its time on a busy machine.
 const TTL: Duration = Duration::from_secs(6);
@@ -74,7 +76,7 @@ async fn an_observer_of_another_make_sees_us_lead() {
 #[tokio::test]
 async fn neighbours_do_not_stand_in_our_way() {
     let etcd = Etcd::start().await;
-    let log = Log::start(&etcd);
+    let log = Log::start(etcd.folder());
     for key in [format!("{KEY}2"), format!("{KEY}X/y"), KEY.to_owned(), "bellwether/web".to_owned()] {
         etcd.etcdctl(&["put", &key, "10.0.0.9:4000"]).await;
     }
@@ -90,7 +92,7 @@ async fn neighbours_do_not_stand_in_our_way() {
 #[tokio::test]
 async fn junk_among_the_candidates_is_ignored_and_named_once() {
     let etcd = Etcd::start().await;
-    let log = Log::start(&etcd);
+    let log = Log::start(etcd.folder());
     let mut hand = client(&etcd).await;
     let mut junk: Vec<(Vec<u8>, Vec<u8>)> =
         ["brace", "empty", "lease/below", "7d7ba228272f0307"].map(|name| (format!("{KEY}/{name}").into_bytes(), b"{".to_vec())).into();
@@ -205,6 +207,7 @@ async fn an_owner_that_ignores_the_loss_of_its_key_is_waited_for_no_longer_than_
         loop {
             keeper.keep_alive().await.expect("a beat");
             assert!(answers.message().await.expect("an answer").is_some_and(|answer| answer.ttl() > 0), "its lease lives");
+            // The beat of a rival that lives.
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     };

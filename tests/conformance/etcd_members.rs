@@ -5,9 +5,9 @@ use std::time::Duration;
 use bellwether::store::{Renewal, StoreError};
 use tokio::time::timeout;
 
-use crate::etcd_rig::{LONG_TTL, Running, SLACK, lock};
 use crate::etcd_server::Etcd;
 use crate::harness::call_timeout;
+use crate::rig::{LONG_TTL, Running, SLACK, lock};
 use crate::suite::steps::{PROMPT, hear, leader, lose, renew, win};
 use crate::wire::{Mode, Wire};
 

@@ -6,10 +6,12 @@ use bellwether::clock;
 use bellwether::store::{Leader, Renewal};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::etcd_rig::{LONG_TTL, Running, SLACK, client, delete, keys, lock};
-use crate::etcd_server::{Etcd, wait_for};
+use crate::etcd_rig::{client, delete, keys};
+use crate::etcd_server::Etcd;
 use crate::harness::call_timeout;
+use crate::rig::{LONG_TTL, Running, SLACK, lock};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win};
+use crate::wait::wait_for;
 use crate::wire::{Mode, Wire};
 
 /// For whole candidates, which renew: long enough that no stall of this machine costs a lease.
@@ -201,6 +203,7 @@ async fn renewing_and_waiting_write_nothing() {
         assert_eq!(renew(&mut *lease).await, Renewal::Held);
         lose(&*second, "the first holds it").await;
         leader(&*second).await;
+        // For whatever they might write of their own accord between two calls.
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(revision().await, before);

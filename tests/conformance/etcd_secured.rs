@@ -7,8 +7,8 @@ use bellwether::store::{Renewal, StoreError};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::etcd_rig::{KEY, LONG_TTL, Running, SLACK, lock_with, node};
 use crate::etcd_server::{Etcd, QUICK};
+use crate::rig::{KEY, LONG_TTL, Running, SLACK, lock_with, node};
 use crate::suite::steps::{PROMPT, hear, leader, renew, win};
 
 /// For whole candidates, which renew: long enough that no stall of this machine costs a lease.

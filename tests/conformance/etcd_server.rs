@@ -3,45 +3,25 @@
 //! Data lies in a temporary folder; the processes end with their value. A missing binary fails the test and names the
 //! Debian package that has it.
 
-use std::collections::HashSet;
-use std::fmt::Debug;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
+
+use crate::port;
+use crate::wait::wait_for;
 
 /// How long a server may take to start on a busy machine.
 const START: Duration = Duration::from_secs(30);
 
 /// Short enough that a lost leader is replaced within half a second, and that leases of one second are granted.
 pub(crate) const QUICK: [&str; 2] = ["--heartbeat-interval=30", "--election-timeout=300"];
-
-/// From one look at a state to the next.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// Returns what `probe` found once it is `Ok`.
-///
-/// # Panics
-/// After `limit`, with `reason` and the last `Err`.
-pub(crate) async fn wait_for<R, L: Debug, F>(reason: &str, limit: Duration, mut probe: impl FnMut() -> F) -> R
-where
-    F: Future<Output = Result<R, L>>,
-{
-    let deadline = Instant::now() + limit;
-    loop {
-        match probe().await {
-            Ok(found) => return found,
-            Err(last) if Instant::now() >= deadline => panic!("waited {limit:?} in vain for {reason}; last seen: {last:?}"),
-            Err(_) => sleep(LOOK_EVERY).await,
-        }
-    }
-}
 
 /// A cluster of one or more members.
 #[derive(Debug)]
@@ -67,7 +47,7 @@ impl Etcd {
 
     /// An empty cluster of `size`, each member with these further arguments.
     pub(crate) async fn start_with(size: usize, arguments: &[&str]) -> Self {
-        let member = |number| Member { name: format!("m{number}"), client: free_port(), peer: free_port(), child: None };
+        let member = |number| Member { name: format!("m{number}"), client: port::free(), peer: port::free(), child: None };
         let folder = tempfile::tempdir().expect("a temporary folder");
         let arguments = arguments.iter().copied().map(str::to_owned).collect();
         let mut etcd = Self { members: (0..size).map(member).collect(), arguments, folder };
@@ -183,8 +163,11 @@ impl Etcd {
 
     /// Waits until a member listens; with the others, it then answers.
     async fn answers(&self, member: usize) {
-        let client = self.client(member);
-        wait_for("etcd to listen", START, || tokio::net::TcpStream::connect(client)).await;
+        let until = Instant::now() + START;
+        while let Err(error) = TcpStream::connect(self.client(member)).await {
+            assert!(Instant::now() < until, "etcd does not listen: {error}");
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     fn data(&self, member: usize) -> std::path::PathBuf {
@@ -211,18 +194,4 @@ fn etcdctl(client: SocketAddr) -> Command {
 
 fn missing(binary: &str, package: &str, error: &std::io::Error) -> ! {
     panic!("start {binary}, of the Debian package {package}: {error}")
-}
-
-/// A free port below those that the system gives to outgoing connections: a client that dials a dead server cannot be
-/// given that very port, and be connected to itself.
-fn free_port() -> SocketAddr {
-    static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        let port = fastrand::u16(10_000..32_000);
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if TcpListener::bind(address).is_ok() && given.insert(port) {
-            return address;
-        }
-    }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bellwether::node::Node;
-use bellwether::store::{Lock, LockConfig, StoreOptions, StoreUrl};
+use bellwether::store::{Lock, StoreOptions, StoreUrl};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::harness::{Harness, call_timeout};
+use crate::harness::Harness;
 use crate::kubernetes_server::{Kubernetes, NAMESPACE, lease_name};
+use crate::rig;
 use crate::suite::conformance;
 
 const SERVICE: &str = "suite";
@@ -30,9 +31,7 @@ impl Harness for OnKubernetes {
     }
 
     fn lock(&self, node: &Node, ttl: Duration) -> Arc<dyn Lock> {
-        let election = self.url.election(SERVICE).expect("a service's name");
-        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) };
-        self.url.open(&self.options, config).expect("open a lock")
+        rig::open(&self.url, SERVICE, &self.options, node, ttl).expect("open a lock")
     }
 
     fn ttl(&self) -> Duration {

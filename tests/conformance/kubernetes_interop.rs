@@ -9,10 +9,11 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::etcd_server::wait_for;
-use crate::kubernetes_rig::{LONG_TTL, PYTHON_PACKAGES, SERVICE, SLACK, lock, node, spec};
+use crate::kubernetes_rig::{PYTHON_PACKAGES, lock, spec};
 use crate::kubernetes_server::{Kubernetes, NAMESPACE, lease_name};
+use crate::rig::{LONG_TTL, SERVICE, SLACK, node};
 use crate::suite::steps::{PROMPT, leader, lose, release, renew, win};
+use crate::wait::wait_for;
 
 /// What the rival's leases last.
 const RIVAL: Duration = Duration::from_secs(4);

@@ -7,11 +7,11 @@ use bellwether::store::{Attempt, Leader, Renewal, StoreError};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::etcd_rig::Running;
-use crate::etcd_server::wait_for;
-use crate::kubernetes_rig::{LONG_TTL, SERVICE, SLACK, lock, lock_at, node, spec};
+use crate::kubernetes_rig::{lock, lock_at, spec};
 use crate::kubernetes_server::{Kubernetes, NAMESPACE, lease_name};
+use crate::rig::{LONG_TTL, Running, SERVICE, SLACK, node};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win, withdraw};
+use crate::wait::wait_for;
 use crate::wire::{Mode, Wire};
 
 /// For whole candidates, which renew: long enough that no stall of this machine costs a lease.

@@ -5,25 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether::node::Node;
-use bellwether::store::{Lock, LockConfig, OpenError, StoreOption, StoreOptions, StoreUrl};
+use bellwether::store::{Lock, OpenError};
 use serde_json::{Value, json};
 
-use crate::harness::call_timeout;
 use crate::kubernetes_server::objects::Objects;
 use crate::kubernetes_server::{Kubernetes, NAMESPACE, lease_name};
-
-/// The service of these tests.
-pub(crate) const SERVICE: &str = "web";
-
-/// What a busy machine may add to anything.
-pub(crate) const SLACK: Duration = Duration::from_secs(20);
-
-/// A TTL that outlives any test, however slow the machine.
-pub(crate) const LONG_TTL: Duration = Duration::from_secs(120);
-
-pub(crate) fn node(port: u16) -> Node {
-    Node::new(format!("127.0.0.1:{port}").parse().expect("an address"))
-}
+use crate::rig::{self, SERVICE, node};
 
 /// The lock of a node of its own, which shows the server's token.
 pub(crate) fn lock(server: &Kubernetes, port: u16, ttl: Duration) -> Arc<dyn Lock> {
@@ -37,11 +24,7 @@ pub(crate) fn lock_at(kubeconfig: &str, node: &Node, ttl: Duration) -> Arc<dyn L
 
 /// The lock of `node` in a namespace, with these store options.
 pub(crate) fn lock_with(namespace: &str, options: &[String], node: &Node, ttl: Duration) -> Result<Arc<dyn Lock>, OpenError> {
-    let url: StoreUrl = format!("kubernetes://{namespace}").parse().expect("a store URL");
-    let options = options.iter().map(|option| option.parse::<StoreOption>().expect("a store option"));
-    let options = StoreOptions::new(options).expect("options that come once");
-    let election = url.election(SERVICE).expect("a service's name");
-    url.open(&options, LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) })
+    rig::lock_with(&format!("kubernetes://{namespace}"), options, node, ttl)
 }
 
 /// A field of the lease's spec.

@@ -8,10 +8,10 @@ use bellwether::store::{Renewal, StoreError};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::etcd_rig::Running;
-use crate::kubernetes_rig::{LONG_TTL, SERVICE, lock, lock_at, lock_with, node};
+use crate::kubernetes_rig::{lock, lock_at, lock_with};
 use crate::kubernetes_server::certificates::USER;
 use crate::kubernetes_server::{Kubernetes, NAMESPACE};
+use crate::rig::{LONG_TTL, Running, SERVICE, node};
 use crate::suite::steps::{PROMPT, erase, lose, release, renew, win, withdraw};
 
 /// Shorter calls than some commands take.

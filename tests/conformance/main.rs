@@ -14,6 +14,8 @@ mod consul_rig;
 mod consul_secured;
 #[path = "../support/consul.rs"]
 mod consul_server;
+#[path = "../support/database.rs"]
+mod database;
 mod etcd;
 mod etcd_interop;
 mod etcd_members;
@@ -38,12 +40,16 @@ mod postgres;
 mod postgres_members;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+mod rig;
 mod sql_access;
 mod sql_reports;
 mod sql_rig;
 mod sql_table;
+mod sql_words;
 mod sqlite;
 mod sqlite_file;
+#[path = "../support/wait.rs"]
+mod wait;
 #[path = "../support/wire.rs"]
 mod wire;
 

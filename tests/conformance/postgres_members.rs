@@ -10,14 +10,16 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::account::{Account, Process};
 use crate::port;
 use crate::postgres_server::Postgres;
+use crate::rig::node;
 use crate::sql_reports::{pair, settled};
-use crate::sql_rig::{Server, denied, lock_at, node};
+use crate::sql_rig::{Server, denied, lock_at};
 use crate::suite::steps::{PROMPT, lose, release, renew, win};
+use crate::wait::wait_for;
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -28,6 +30,15 @@ async fn standby_of(primary: &Postgres) -> Postgres {
     standby.run("pg_basebackup", &["-h", host, "-p", &port, "-U", "postgres", "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
     standby.restart().await;
     standby
+}
+
+/// Waits until a standby has followed its primary so far that it answers `statement` with `text`.
+async fn tells(standby: &Postgres, statement: &str, text: &str) {
+    wait_for("the standby to follow", PROMPT, async || match standby.texts(statement).await {
+        told if told == [text] => Ok(()),
+        told => Err(told),
+    })
+    .await;
 }
 
 /// A standby has the row, and must not be asked who leads.
@@ -45,11 +56,7 @@ async fn a_standby_is_refused_by_name() {
     }
     // Where no table is there to be found, either.
     primary.texts("DROP TABLE leader_leases").await;
-    let until = Instant::now() + PROMPT;
-    while standby.texts("SELECT coalesce(to_regclass('leader_leases')::text, '')").await != [""] {
-        assert!(Instant::now() < until, "the standby follows");
-        sleep(Duration::from_millis(20)).await;
-    }
+    tells(&standby, "SELECT coalesce(to_regclass('leader_leases')::text, '')", "").await;
     let anew = lock_at(&standby.url(), &[], &node(2), TTL).expect("open a lock");
     denied(anew.leader().await, &["only takes reads, as a standby does"]);
 }
@@ -62,11 +69,7 @@ async fn a_promoted_standby_at_the_same_address_has_the_tenure() {
     let (lock, other) = (primary.open(1, TTL * 20), primary.open(2, TTL * 20));
     let mut lease = win(&*lock, "nobody else campaigns").await;
     lose(&*other, "the first holds it").await;
-    let until = Instant::now() + PROMPT;
-    while standby.texts("SELECT version::text FROM leader_leases").await != [lease.epoch().to_string()] {
-        assert!(Instant::now() < until, "the standby follows");
-        sleep(Duration::from_millis(20)).await;
-    }
+    tells(&standby, "SELECT version::text FROM leader_leases", &lease.epoch().to_string()).await;
     primary.stop();
     standby.run("pg_ctl", &["promote", "--wait"]);
     standby.stop();
@@ -75,10 +78,7 @@ async fn a_promoted_standby_at_the_same_address_has_the_tenure() {
     primary.restart().await;
     // The first call over a connection to the lost server may be lost with it.
     for lock in [&lock, &other] {
-        let until = Instant::now() + PROMPT;
-        while let Err(error) = lock.leader().await {
-            assert!(Instant::now() < until, "the server is there again: {error}");
-        }
+        wait_for("the server to be there again", PROMPT, async || lock.leader().await).await;
     }
     assert_eq!(renew(&mut *lease).await, Renewal::Held);
     lose(&*other, "the first holds it still").await;
@@ -108,11 +108,7 @@ impl Pooler {
         let place = folder.path().join("pgbouncer.ini");
         std::fs::write(&place, settings).expect("write the settings");
         let process = Process::start(account.command(Path::new("pgbouncer")).arg(&place), "pgbouncer", Signal::TERM);
-        let until = Instant::now() + PROMPT;
-        while TcpStream::connect(address).await.is_err() {
-            assert!(Instant::now() < until, "the pooler listens");
-            sleep(Duration::from_millis(20)).await;
-        }
+        wait_for("the pooler to listen", PROMPT, async || TcpStream::connect(address).await.map(drop)).await;
         Self { address, _process: process, _folder: folder }
     }
 }

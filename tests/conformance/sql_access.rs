@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::mariadb_server::Mariadb;
 use crate::postgres_server::Postgres;
-use crate::sql_rig::{Server, denied, lock_at, node, on_each_server};
+use crate::rig::node;
+use crate::sql_rig::{Server, denied, lock_at, on_each_server};
 use crate::suite::steps::{lose, renew, win};
 
 const TTL: Duration = Duration::from_secs(60);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bellwether::store::{Attempt, Renewal, StoreError};
 
-use crate::sql_rig::{Server, denied, node, on_each_server, service_at};
+use crate::rig::{node, service_at};
+use crate::sql_rig::{Server, denied, on_each_server};
 use crate::suite::steps::{leader, lose, release, renew, win};
 
 const TTL: Duration = Duration::from_secs(60);

@@ -12,6 +12,7 @@ use sqlx::{ConnectOptions, Row};
 use tempfile::TempDir;
 
 use crate::harness::{Harness, call_timeout};
+use crate::rig::node;
 use crate::suite::conformance;
 
 /// A database in a folder of its own, and what an operator does with it.
@@ -82,8 +83,7 @@ impl File {
 impl Harness for File {
     async fn start() -> Self {
         let file = Self::new();
-        let first = Node::new("127.0.0.1:9".parse().expect("an address"));
-        file.open(&first, file.ttl() * 30).leader().await.expect("the table is made");
+        file.open(&node(9), file.ttl() * 30).leader().await.expect("the table is made");
         file
     }
 

@@ -15,13 +15,10 @@ use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::call_timeout;
+use crate::rig::node;
 use crate::sqlite::File;
 
 const TTL: Duration = Duration::from_secs(60);
-
-fn node(port: u16) -> Node {
-    Node::new(format!("127.0.0.1:{port}").parse().expect("an address"))
-}
 
 /// Repeats a call while the file is merely busy.
 async fn held(lock: &dyn Lock) -> Box<dyn Lease> {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bellwether::node::Node;
-use bellwether::store::{Lock, LockConfig, StoreOptions, StoreUrl};
+use bellwether::store::{Lock, StoreOptions, StoreUrl};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::harness::{Harness, call_timeout};
+use crate::harness::Harness;
 use crate::kazoo::Kazoo;
+use crate::rig;
 use crate::suite::conformance;
 use crate::zookeeper_server::ZooKeeper;
 
@@ -59,9 +60,7 @@ impl Harness for OnZooKeeper {
     }
 
     fn lock(&self, node: &Node, ttl: Duration) -> Arc<dyn Lock> {
-        let election = self.url.election(&self.service).expect("a service's name");
-        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) };
-        self.url.open(&StoreOptions::default(), config).expect("open a lock")
+        rig::open(&self.url, &self.service, &StoreOptions::default(), node, ttl).expect("open a lock")
     }
 
     fn ttl(&self) -> Duration {

@@ -10,10 +10,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::etcd_rig::{KEY, Log, lock, node};
-use crate::etcd_server::wait_for;
 use crate::kazoo::Kazoo;
+use crate::rig::{KEY, Log, lock, node};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win, withdraw};
+use crate::wait::wait_for;
 use crate::zookeeper_server::ZooKeeper;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -144,7 +144,7 @@ async fn a_leader_latch_of_curator_is_a_rival() {
 #[tokio::test]
 async fn neighbours_do_not_stand_in_our_way() {
     let (servers, hand) = start().await;
-    let log = Log::start_in(servers.folder());
+    let log = Log::start(servers.folder());
     for folder in ["/bellwether/web2/leader", "/bellwether/web/leader2", "/bellwether/web"] {
         hand.command::<String>(json!(["create", format!("{folder}/_c_x-latch-"), RIVAL, false, true])).await;
     }
@@ -158,7 +158,7 @@ async fn neighbours_do_not_stand_in_our_way() {
 #[tokio::test]
 async fn junk_among_the_candidates_is_ignored_and_named_once() {
     let (servers, hand) = start().await;
-    let log = Log::start_in(servers.folder());
+    let log = Log::start(servers.folder());
     let junk = ["brace", "latch-0000000000", "_c_x-latch-7", "ünïcode"];
     for name in junk {
         hand.command::<String>(json!(["create", format!("{FOLDER}/{name}"), "{", false, false])).await;

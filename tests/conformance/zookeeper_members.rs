@@ -7,8 +7,8 @@ use bellwether::store::{Attempt, StoreError};
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use crate::etcd_rig::{KEY, Running, SLACK, lock};
 use crate::kazoo::Kazoo;
+use crate::rig::{KEY, Running, SLACK, lock};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, win};
 use crate::wire::{Mode, Wire};
 use crate::zookeeper_server::ZooKeeper;

@@ -10,10 +10,10 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::etcd_rig::{KEY, Running, SLACK, lock, node};
-use crate::etcd_server::wait_for;
 use crate::kazoo::Kazoo;
+use crate::rig::{KEY, Running, SLACK, lock, node};
 use crate::suite::steps::{PROMPT, hear, lose, release, renew, win};
+use crate::wait::wait_for;
 use crate::wire::{Mode, Wire};
 use crate::zookeeper_server::ZooKeeper;
 use crate::zookeeper_thaw::thaw;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bellwether::store::{Renewal, StoreError};
 use serde_json::json;
 
-use crate::etcd_rig::{KEY, Running, lock, lock_with, node};
 use crate::kazoo::Kazoo;
+use crate::rig::{KEY, Running, lock, lock_with, node};
 use crate::suite::steps::{PROMPT, leader, renew, win};
 use crate::zookeeper_server::ZooKeeper;
 

@@ -27,7 +27,7 @@ use crate::support::{port, wait_for, within};
 /// How long one example may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The tests of this file that run shell examples, by the names that the documents use.
-const RUN: [&str; 14] = [
+const RUN: [&str; 17] = [
     "make",
     "before",
     "etcd-node",
@@ -42,6 +42,9 @@ const RUN: [&str; 14] = [
     "postgres-table",
     "mysql",
     "mysql-table",
+    "certificates",
+    "tls-node",
+    "tls-client",
 ];
 
 #[derive(Debug)]
@@ -242,6 +245,33 @@ async fn resigning_and_looking_into_the_sqlite_file_work_as_written() {
     assert!(row.contains("default|") && row.contains(&epoch.to_string()), "{row}");
     let said = succeeds(&translated(&example("sh run=resign").text, &here)).await;
     assert!(said.starts_with("resigned"), "{said}");
+}
+
+/// The documented certificates are good for a node and its user, and the commands reach the app with them.
+#[tokio::test]
+async fn a_node_with_the_documented_certificates_works_as_written() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let app = App::start("a", &Ledger::default()).await;
+    let here = [
+        ("etcd://10.0.0.1:2379", format!("sqlite://{}", folder.path().join("election.db").display())),
+        ("-H :4000", format!("-H 127.0.0.1:{}", port::free().port())),
+        ("127.0.0.1:8080", app.address().to_string()),
+    ];
+    let listen = here[1].1.strip_prefix("-H ").expect("an address").to_owned();
+    let here = here.into_iter().chain([("10.0.0.1:4000", listen), ("IP:10.0.0.1", "IP:127.0.0.1".to_owned())]).collect::<Vec<_>>();
+    let there = |kind: &str| translated(&example(kind).text, &here);
+    let enter = format!("cd {} && ", folder.path().display());
+    succeeds(&format!("{enter} set -e; {}", there("sh run=certificates"))).await;
+    let node = shell(&format!("{enter} exec {}", there("sh run=tls-node"))).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let _node = node.expect("start a node");
+    let commands = format!("{enter} set -e; {}", there("sh run=tls-client"));
+    let said = wait_for("the commands to succeed", LIMIT, async || {
+        let output = output(&commands).await;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() && said.contains("Role: primary") { Ok(said) } else { Err((said, output.stderr)) }
+    })
+    .await;
+    assert!(said.starts_with('{') && said.contains("x-forwarded-proto"), "the app's echo: {said}");
 }
 
 /// The rules for a token, what it then allows, and what Consul's own tool shows.

@@ -45,10 +45,7 @@ async fn an_etcd_that_keeps_its_promises_is_found_to_and_left_as_it_was() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = Store::start(Kind::Etcd, folder.path()).await;
     let Store::Etcd(etcd) = &store else { panic!("it was etcd that was started") };
-    let found = json(&["store", "check", &store.url(), "--replication-ttl", "3s"]).await;
-    assert_eq!(found["safe"], true, "{found:#}");
-    let promises = found["promises"].as_array().expect("promises");
-    assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] != "broken"), "{found:#}");
+    promises(&store.url()).await;
     assert_eq!(etcd.values("bellwether/").await, Vec::<String>::new());
 }
 
@@ -57,12 +54,24 @@ async fn databases_that_keep_their_promises_are_found_to_and_left_as_they_were()
     for kind in [Kind::Mysql, Kind::Postgres] {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::start(kind, folder.path()).await;
-        let found = json(&["store", "check", &store.url(), "--replication-ttl", "3s"]).await;
-        assert_eq!(found["safe"], true, "{found:#}");
-        let promises = found["promises"].as_array().expect("promises");
-        assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] != "broken"), "{found:#}");
+        promises(&store.url()).await;
         assert_eq!(store.rows().await, 0, "{kind:?}");
     }
+}
+
+/// What `store check` says of the promises of `store`, where it is safe to elect in.
+pub(crate) async fn promises(store: &str) -> Vec<Value> {
+    let found = json(&["store", "check", store, "--replication-ttl", "3s"]).await;
+    assert_eq!(found["safe"], true, "{found:#}");
+    let promises = found["promises"].as_array().expect("promises").clone();
+    assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] != "broken"), "{found:#}");
+    promises
+}
+
+/// The same, where none of them is odd either.
+pub(crate) async fn kept_promises(store: &str) {
+    let promises = promises(store).await;
+    assert!(promises.iter().all(|one| one["verdict"] == "kept"), "{promises:#?}");
 }
 
 /// The numbers of a plan hold with three nodes whose primary is killed, and stopped.

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clock;
 mod consul;
 mod crash;
 mod databases;
@@ -19,8 +20,12 @@ mod kubernetes;
 mod outage;
 mod partition;
 mod planned;
+mod scenario;
 mod slow;
 mod start;
 mod stream;
+mod tls_client;
+mod tls_hop;
+mod tls_reload;
 mod tunnel;
 mod zookeeper;

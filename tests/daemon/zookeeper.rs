@@ -5,16 +5,15 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use crate::outage::Memory;
+use crate::scenario::scenarios;
 use crate::support::cluster::Cluster;
 use crate::support::daemon::Manage;
 use crate::support::kazoo::Kazoo;
 use crate::support::load::Load;
 use crate::support::store::{Kind, Store};
 use crate::support::wait_for;
-use crate::support::wire::Mode;
 use crate::support::zookeeper::ZooKeeper;
-use crate::{crash, foresight, outage, planned};
+use crate::{foresight, outage};
 
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(20);
@@ -22,35 +21,7 @@ const WORK: u64 = 10;
 const HOLD: &[&str] = &["--hold-timeout", "60s"];
 const FOLDER: &str = "/bellwether/default/leader";
 
-#[tokio::test]
-async fn a_killed_primary_costs_a_short_wait() {
-    crash::killed(Kind::ZooKeeper).await;
-}
-
-#[tokio::test]
-async fn a_frozen_primary_is_replaced_and_serves_no_more() {
-    crash::frozen(Kind::ZooKeeper).await;
-}
-
-#[tokio::test]
-async fn a_terminated_primary_hands_over_and_no_request_fails() {
-    planned::terminated(Kind::ZooKeeper).await;
-}
-
-#[tokio::test]
-async fn thirty_forced_changes_in_a_row_fail_no_request() {
-    planned::resigned_in_turn(Kind::ZooKeeper).await;
-}
-
-#[tokio::test]
-async fn a_long_outage_heals_by_itself() {
-    outage::outage(Kind::ZooKeeper, Memory::Kept).await;
-}
-
-#[tokio::test]
-async fn a_long_outage_that_comes_back_empty_heals_by_itself() {
-    outage::outage(Kind::ZooKeeper, Memory::Lost).await;
-}
+scenarios!(ZooKeeper);
 
 /// The holder and the next one are told in the same moment: how near to each other they act is the machine's doing.
 #[tokio::test]
@@ -60,46 +31,17 @@ async fn a_deleted_node_ends_the_tenure() {
 }
 
 #[tokio::test]
-async fn a_failover_costs_what_was_planned() {
-    foresight::as_planned(Kind::ZooKeeper).await;
-}
-
-#[tokio::test]
 async fn one_that_keeps_its_promises_is_found_to_and_left_as_it_was() {
     let store = ZooKeeper::start(1, "").await;
     let hand = Kazoo::start(store.address(0));
     let before = hand.line("/").await;
-    let found = foresight::json(&["store", "check", &store.url(), "--replication-ttl", "3s"]).await;
-    assert_eq!(found["safe"], true, "{found:#}");
-    let promises = found["promises"].as_array().expect("promises");
-    assert!(promises.len() > 10 && promises.iter().all(|one| one["verdict"] == "kept"), "{found:#}");
+    foresight::kept_promises(&store.url()).await;
     assert_eq!(hand.line("/bellwether").await, []);
     assert_eq!(hand.line("/").await.iter().filter(|node| node.name != "bellwether").cloned().collect::<Vec<_>>(), before);
 }
 
 fn hold(manage: Manage) -> Manage {
     manage.with(HOLD.iter().copied())
-}
-
-/// B49: connections stay open and nothing answers: the primary stands down by its own clock, before anybody else leads.
-#[tokio::test]
-async fn a_primary_cut_off_from_zookeeper_steps_down_in_time() {
-    let (cluster, wires) = Cluster::start_wired(Kind::ZooKeeper, TTL, HOLD).await;
-    let one = cluster.watch();
-    let primary = cluster.settled(3, LIMIT).await;
-    let epoch = cluster.epoch_at(primary).await;
-    let load = Load::gentle(cluster.addresses(), WORK);
-    load.answers(60).await;
-
-    wires[primary].set(Mode::Blackhole);
-    let next = cluster.led_after(epoch, TTL * 2 + LIMIT).await;
-    assert_ne!(next, primary);
-    load.answers(40).await;
-    wires[primary].set(Mode::Pass);
-    cluster.settled_after(epoch, 3, TTL * 2 + LIMIT).await;
-    load.answers(60).await;
-    end(&cluster, load).await;
-    one.assert_never_two();
 }
 
 /// Any one of three members may freeze or die.
@@ -123,7 +65,7 @@ async fn an_ensemble_without_one_of_three_members_costs_no_tenure() {
     sleep(LONG_TTL).await;
     servers.restart(second).await;
     assert_eq!((cluster.settled(3, LIMIT).await, cluster.epoch_at(primary).await), (primary, epoch));
-    end(&cluster, load).await;
+    cluster.assert_unharmed(load).await;
     one.assert_never_two();
 }
 
@@ -197,14 +139,4 @@ async fn a_wrong_password_is_said_and_never_shown() {
     })
     .await;
     assert!(!node.log().contains("wrong-hunter") && !node.info().await.all.to_string().contains("hunter"), "{}", node.log());
-}
-
-async fn end(cluster: &Cluster, load: Load) {
-    let outcomes = load.stop().await;
-    for outcome in &outcomes {
-        outcome.assert_survived();
-    }
-    cluster.assert_told_the_truth(&outcomes);
-    cluster.ledger.assert_in_order();
-    cluster.balances().await;
 }

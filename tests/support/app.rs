@@ -14,14 +14,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
+use super::certificates::Credentials;
 use super::http::Body;
 use super::ledger::{Arrival, Ledger, REQUEST_ID};
+use super::secure;
 
 /// One copy of the app, until it is dropped.
 #[derive(Debug)]
@@ -44,6 +46,15 @@ struct State {
 impl App {
     /// Serves on a free port.
     pub(crate) async fn start(name: &str, ledger: &Ledger) -> Self {
+        Self::serve(name, ledger, None).await
+    }
+
+    /// The same over TLS, showing what is in `files`.
+    pub(crate) async fn start_secured(name: &str, ledger: &Ledger, files: &Credentials) -> Self {
+        Self::serve(name, ledger, Some(files.clone())).await
+    }
+
+    async fn serve(name: &str, ledger: &Ledger, tls: Option<Credentials>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind an app");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(State {
@@ -55,7 +66,7 @@ impl App {
             tasks: TaskTracker::new(),
         });
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, Arc::clone(&state)));
+        serving.spawn(serve(listener, Arc::clone(&state), tls));
         Self { address, state, _serving: serving }
     }
 
@@ -79,34 +90,42 @@ impl App {
     }
 }
 
-async fn serve(listener: TcpListener, state: Arc<State>) {
+async fn serve(listener: TcpListener, state: Arc<State>, tls: Option<Credentials>) {
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.expect("accept");
         stream.set_nodelay(true).expect("no delay");
         state.connections.send_modify(|count| *count += 1);
-        let state = Arc::clone(&state);
+        let (state, tls) = (Arc::clone(&state), tls.clone());
         connections.spawn(async move {
-            let answered = Arc::new(tokio::sync::Notify::new());
-            let service = service_fn(|request| {
-                let (state, answered) = (Arc::clone(&state), Arc::clone(&answered));
-                async move {
-                    let answer = answer(&state, request).await;
-                    if state.closes_unasked.load(Ordering::SeqCst) {
-                        answered.notify_one();
-                    }
-                    Ok::<_, Infallible>(answer)
-                }
-            });
-            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades();
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                // A node that goes away in the middle is part of most tests.
-                _ = connection.as_mut() => {}
-                () = async { answered.notified().await; tokio::time::sleep(Duration::from_millis(2)).await } => {}
+            let Some(files) = tls else { return converse(stream, &state).await };
+            // Who does not believe us leaves here.
+            if let Ok(stream) = secure::accept(&files, stream).await {
+                converse(stream, &state).await;
             }
         });
         while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, state: &Arc<State>) {
+    let answered = Arc::new(tokio::sync::Notify::new());
+    let service = service_fn(|request| {
+        let (state, answered) = (Arc::clone(state), Arc::clone(&answered));
+        async move {
+            let answer = answer(&state, request).await;
+            if state.closes_unasked.load(Ordering::SeqCst) {
+                answered.notify_one();
+            }
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        // A node that goes away in the middle is part of most tests.
+        _ = connection.as_mut() => {}
+        () = async { answered.notified().await; tokio::time::sleep(Duration::from_millis(2)).await } => {}
     }
 }
 

@@ -7,9 +7,9 @@ use tempfile::TempDir;
 
 use super::app::App;
 use super::daemon::{Daemon, Info, Manage};
-use super::http::{Broken, Method};
+use super::http::{Broken, Method, Place};
 use super::ledger::Ledger;
-use super::load::{End, Outcome};
+use super::load::{End, Load, Outcome};
 use super::one::One;
 use super::store::{Kind, Store};
 use super::wait_for;
@@ -88,9 +88,14 @@ impl Cluster {
         self.nodes.iter().map(Daemon::address).collect()
     }
 
+    /// Where clients reach the nodes, and how they speak to them.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.nodes.iter().map(Daemon::place).collect()
+    }
+
     /// Watches all nodes for a second primary.
     pub(crate) fn watch(&self) -> One {
-        One::watch(self.addresses())
+        One::watch(self.places())
     }
 
     /// Waits until exactly `up` nodes answer, one of them as primary and the others following it. Returns which it is.
@@ -155,6 +160,20 @@ impl Cluster {
                 End::Failed { .. } | End::Broken(_) => assert!(executed <= 1, "executed {executed} times: {outcome:?}"),
             }
         }
+    }
+
+    /// Ends `load`.
+    ///
+    /// # Panics
+    /// When a request came to harm, was not told the truth or was executed out of order, or when the books do not balance.
+    pub(crate) async fn assert_unharmed(&self, load: Load) {
+        let outcomes = load.stop().await;
+        for outcome in &outcomes {
+            outcome.assert_survived();
+        }
+        self.assert_told_the_truth(&outcomes);
+        self.ledger.assert_in_order();
+        self.balances().await;
     }
 
     /// Waits until the books of all nodes that are up balance: every request is answered, failed, left, held or running.

@@ -10,8 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use super::http::{Answer, Broken, Client, request};
+use super::certificates::Credentials;
+use super::http::{Answer, Broken, Client, Place, request};
 use super::metrics::Metrics;
+use super::secure::Secure;
 use super::{http, port, wait_for, within};
 
 /// How long a local route may take on a busy machine; much longer than it should.
@@ -41,6 +43,8 @@ pub(crate) struct Manage {
     /// By how much its wall clock is wrong.
     clock: Option<&'static str>,
     variables: Vec<(&'static str, String)>,
+    /// How those who ask it speak TLS.
+    tls: Option<Secure>,
     log: PathBuf,
 }
 
@@ -56,6 +60,7 @@ impl Manage {
             arguments,
             clock: None,
             variables: Vec::new(),
+            tls: None,
             log: folder.join(format!("{name}.log")),
         }
     }
@@ -96,10 +101,21 @@ impl Manage {
         self
     }
 
+    /// Speaks TLS by `flag`, showing what is in `files`; the test asks it as `secure` does.
+    pub(crate) fn secured(mut self, flag: &str, files: &Credentials, secure: &Secure) -> Self {
+        self.tls = Some(secure.clone());
+        let [ca, cert, key] = [&files.ca, &files.cert, &files.key].map(|file| file.to_str().expect("a path in UTF-8"));
+        self.with([flag, "--tlscacert", ca, "--tlscert", cert, "--tlskey", key])
+    }
+
     /// Takes more arguments.
     pub(crate) fn with<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         self.arguments.extend(arguments.into_iter().map(str::to_owned));
         self
+    }
+
+    fn place(&self) -> Place {
+        Place { address: self.address, tls: self.tls.clone() }
     }
 
     /// Starts the process and waits until it answers.
@@ -127,7 +143,7 @@ impl Manage {
             command.env_remove(name);
         }
         let child = command.spawn().expect("start a node");
-        Daemon { child, manage: self.clone(), control: Client::new(self.address) }
+        Daemon { child, manage: self.clone(), control: Client::new(self.place()) }
     }
 }
 
@@ -146,6 +162,11 @@ impl Daemon {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.manage.address
+    }
+
+    /// Where clients reach it, and how they speak to it.
+    pub(crate) fn place(&self) -> Place {
+        self.manage.place()
     }
 
     /// How it was started, to start it again.
@@ -185,7 +206,7 @@ impl Daemon {
     }
 
     pub(crate) async fn metrics(&self) -> Metrics {
-        Metrics::of(self.address()).await
+        Metrics::of(self.place()).await
     }
 
     /// Sends a signal to the process.

@@ -13,9 +13,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+
+use super::secure::Secure;
 
 /// What a client may send.
 pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
@@ -29,7 +32,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// Nothing listens there: nothing was sent.
+    /// Nothing listens there, or its TLS handshake failed: nothing was sent.
     Refused,
     /// The connection ended with the request on its way.
     Cut,
@@ -72,17 +75,31 @@ impl Answer {
     }
 }
 
+/// An address, and how it is spoken to.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) address: SocketAddr,
+    /// Speaks TLS there.
+    pub(crate) tls: Option<Secure>,
+}
+
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, tls: None }
+    }
+}
+
 /// Kept-alive connections to one address.
 #[derive(Debug)]
 pub(crate) struct Client {
-    address: SocketAddr,
+    place: Place,
     idle: Mutex<Vec<(SendRequest<Body>, Instant)>>,
     connections: TaskTracker,
 }
 
 impl Client {
-    pub(crate) fn new(address: SocketAddr) -> Self {
-        Self { address, idle: Mutex::default(), connections: TaskTracker::new() }
+    pub(crate) fn new(place: impl Into<Place>) -> Self {
+        Self { place: place.into(), idle: Mutex::default(), connections: TaskTracker::new() }
     }
 
     /// Sends a request and reads its whole answer.
@@ -110,7 +127,7 @@ impl Client {
     }
 
     async fn head(&self, mut request: Request<Body>) -> Result<(Response<Incoming>, SendRequest<Body>), Broken> {
-        let host = self.address.to_string().parse().expect("an address is a header value");
+        let host = self.place.address.to_string().parse().expect("an address is a header value");
         request.headers_mut().entry(header::HOST).or_insert(host);
         loop {
             let mut sender = match self.take_idle() {
@@ -132,8 +149,16 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<SendRequest<Body>, Broken> {
-        let stream = TcpStream::connect(self.address).await.map_err(|_| Broken::Refused)?;
+        let Place { address, tls } = &self.place;
+        if let Some(tls) = tls {
+            return self.begin(tls.connect(*address).await.map_err(|_| Broken::Refused)?).await;
+        }
+        let stream = TcpStream::connect(address).await.map_err(|_| Broken::Refused)?;
         stream.set_nodelay(true).map_err(|_| Broken::Cut)?;
+        self.begin(stream).await
+    }
+
+    async fn begin(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<SendRequest<Body>, Broken> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| Broken::Cut)?;
         self.connections.spawn(connection);
         Ok(sender)
@@ -156,16 +181,18 @@ pub(crate) fn with(mut request: Request<Body>, name: &'static str, value: &str) 
 ///
 /// # Panics
 /// When there is none.
-pub(crate) async fn get(address: SocketAddr, target: &str) -> Answer {
-    let answer = Client::new(address).send(request(Method::GET, target, "")).await;
-    answer.unwrap_or_else(|broken| panic!("GET {target} at {address}: {broken:?}"))
+pub(crate) async fn get(place: impl Into<Place>, target: &str) -> Answer {
+    let client = Client::new(place);
+    let answer = client.send(request(Method::GET, target, "")).await;
+    answer.unwrap_or_else(|broken| panic!("GET {target} at {}: {broken:?}", client.place.address))
 }
 
 /// The answer to one POST on a connection of its own.
 ///
 /// # Panics
 /// When there is none.
-pub(crate) async fn post(address: SocketAddr, target: &str, body: impl Into<Bytes>) -> Answer {
-    let answer = Client::new(address).send(request(Method::POST, target, body)).await;
-    answer.unwrap_or_else(|broken| panic!("POST {target} at {address}: {broken:?}"))
+pub(crate) async fn post(place: impl Into<Place>, target: &str, body: impl Into<Bytes>) -> Answer {
+    let client = Client::new(place);
+    let answer = client.send(request(Method::POST, target, body)).await;
+    answer.unwrap_or_else(|broken| panic!("POST {target} at {}: {broken:?}", client.place.address))
 }

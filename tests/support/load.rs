@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::http::{Broken, Client, Method, PATIENCE, request, with};
+use super::http::{Broken, Client, Method, PATIENCE, Place, request, with};
 use super::ledger::{Ledger, REQUEST_ID};
 use super::wait_for;
 
@@ -79,20 +79,20 @@ pub(crate) struct Load {
 
 impl Load {
     /// Sends through all `nodes`, starting now. Each request takes the app `work` milliseconds.
-    pub(crate) fn start(nodes: impl IntoIterator<Item = SocketAddr>, work: u64) -> Self {
+    pub(crate) fn start(nodes: impl IntoIterator<Item: Into<Place>>, work: u64) -> Self {
         Self::start_every(SEND_EVERY, nodes, work)
     }
 
     /// The same at a slower pace, where all that is sent will wait for long and then be let go at once.
-    pub(crate) fn gentle(nodes: impl IntoIterator<Item = SocketAddr>, work: u64) -> Self {
+    pub(crate) fn gentle(nodes: impl IntoIterator<Item: Into<Place>>, work: u64) -> Self {
         Self::start_every(SEND_EVERY * 3, nodes, work)
     }
 
-    fn start_every(every: Duration, nodes: impl IntoIterator<Item = SocketAddr>, work: u64) -> Self {
+    fn start_every(every: Duration, nodes: impl IntoIterator<Item: Into<Place>>, work: u64) -> Self {
         let (outcomes, stop) = (Arc::<Mutex<Vec<Outcome>>>::default(), CancellationToken::new());
         let mut sending = JoinSet::new();
         for (number, node) in nodes.into_iter().enumerate() {
-            sending.spawn(send(number, node, every, work, Arc::clone(&outcomes), stop.clone()));
+            sending.spawn(send(number, node.into(), every, work, Arc::clone(&outcomes), stop.clone()));
         }
         Self { outcomes, stop, sending }
     }
@@ -129,16 +129,19 @@ pub(crate) struct Running(JoinSet<Outcome>);
 
 impl Running {
     /// Sends them, and returns once all of them have reached the app, which takes `work` milliseconds for each.
-    pub(crate) async fn start(nodes: impl IntoIterator<Item = SocketAddr>, work: u64, ledger: &Ledger) -> Self {
+    pub(crate) async fn start(nodes: impl IntoIterator<Item: Into<Place>>, work: u64, ledger: &Ledger) -> Self {
         const EACH: usize = 6;
         let mut sending = JoinSet::new();
         let mut ids = Vec::new();
-        for node in nodes {
+        for place in nodes {
+            let place: Place = place.into();
+            let node = place.address;
             for number in 0..EACH {
                 for method in [Method::GET, Method::POST] {
                     let id = format!("running-{node}-{method}-{number}");
                     ids.push(id.clone());
-                    sending.spawn(async move { one(&Client::new(node), node, method, id, work).await });
+                    let client = Client::new(place.clone());
+                    sending.spawn(async move { one(&client, node, method, id, work).await });
                 }
             }
         }
@@ -156,8 +159,9 @@ impl Running {
     }
 }
 
-async fn send(number: usize, node: SocketAddr, every: Duration, work: u64, outcomes: Arc<Mutex<Vec<Outcome>>>, stop: CancellationToken) {
-    let client = Arc::new(Client::new(node));
+async fn send(number: usize, place: Place, every: Duration, work: u64, outcomes: Arc<Mutex<Vec<Outcome>>>, stop: CancellationToken) {
+    let node = place.address;
+    let client = Arc::new(Client::new(place));
     let mut running = JoinSet::new();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

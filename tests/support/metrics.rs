@@ -1,17 +1,15 @@
 //! A node's `/_bellwether/metrics`, read as Prometheus reads it.
 
-use std::net::SocketAddr;
-
-use super::http;
+use super::http::{self, Place};
 
 /// One reading of all metrics.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics(Vec<(String, f64)>);
 
 impl Metrics {
-    /// Reads the metrics of the node at `address`.
-    pub(crate) async fn of(address: SocketAddr) -> Self {
-        Self::parse(http::get(address, "/_bellwether/metrics").await.text())
+    /// Reads the metrics of the node at `place`.
+    pub(crate) async fn of(place: impl Into<Place>) -> Self {
+        Self::parse(http::get(place, "/_bellwether/metrics").await.text())
     }
 
     fn parse(text: &str) -> Self {

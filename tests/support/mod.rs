@@ -5,9 +5,11 @@
 
 pub(crate) mod account;
 pub(crate) mod app;
+pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod consul;
 pub(crate) mod daemon;
+pub(crate) mod database;
 pub(crate) mod etcd;
 pub(crate) mod http;
 pub(crate) mod kazoo;
@@ -21,32 +23,17 @@ pub(crate) mod pair;
 pub(crate) mod port;
 pub(crate) mod postgres;
 pub(crate) mod raw;
+pub(crate) mod secure;
 pub(crate) mod store;
+mod wait;
 pub(crate) mod wire;
 pub(crate) mod zookeeper;
 
-use std::fmt::Debug;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-/// From one look to the next.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// Returns what `probe` found once it is `Ok`.
-///
-/// # Panics
-/// After `limit`, with `reason` and the last `Err`.
-pub(crate) async fn wait_for<R, L: Debug>(reason: &str, limit: Duration, mut probe: impl AsyncFnMut() -> Result<R, L>) -> R {
-    let deadline = Instant::now() + limit;
-    loop {
-        match probe().await {
-            Ok(found) => return found,
-            Err(last) if Instant::now() >= deadline => panic!("waited {limit:?} in vain for {reason}; last seen: {last:?}"),
-            Err(_) => sleep(LOOK_EVERY).await,
-        }
-    }
-}
+pub(crate) use wait::wait_for;
 
 /// Returns what `future` gives.
 ///

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::http::{Client, Method, request};
+use super::http::{Client, Method, Place, request};
 
 /// From one answer of a node to the next question.
 const ASK_EVERY: Duration = Duration::from_millis(4);
@@ -42,11 +42,11 @@ pub(crate) struct One {
 }
 
 impl One {
-    pub(crate) fn watch(nodes: impl IntoIterator<Item = SocketAddr>) -> Self {
+    pub(crate) fn watch(nodes: impl IntoIterator<Item: Into<Place>>) -> Self {
         let tenures = Arc::<Mutex<Vec<Tenure>>>::default();
         let mut asking = JoinSet::new();
         for node in nodes {
-            asking.spawn(ask(node, Arc::clone(&tenures)));
+            asking.spawn(ask(node.into(), Arc::clone(&tenures)));
         }
         Self { tenures, _asking: asking }
     }
@@ -74,8 +74,9 @@ impl One {
     }
 }
 
-async fn ask(node: SocketAddr, tenures: Arc<Mutex<Vec<Tenure>>>) {
-    let client = Client::new(node);
+async fn ask(place: Place, tenures: Arc<Mutex<Vec<Tenure>>>) {
+    let node = place.address;
+    let client = Client::new(place);
     loop {
         let sent = Instant::now();
         if let Ok(answer) = client.send_within(PATIENCE, request(Method::GET, "/info", "")).await {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::daemon::{Daemon, Manage};
+use super::http::Place;
 
 /// Nobody changes its role in a test of this kind.
 const TTL: Duration = Duration::from_secs(30);
@@ -27,18 +28,32 @@ impl Pair {
 
     /// The same, with nodes that advertise what `advertise` makes of their address.
     pub(crate) async fn start_as(app: SocketAddr, advertise: impl Fn(SocketAddr) -> String) -> Self {
+        Self::launch(&format!("http://{app}"), advertise, |manage| manage).await
+    }
+
+    /// Starts both, the primary in front of the app at the URL `app`, each in a way of its own.
+    pub(crate) async fn start_with(app: &str, own: impl Fn(Manage) -> Manage) -> Self {
+        Self::launch(app, |address| address.to_string(), own).await
+    }
+
+    async fn launch(app: &str, advertise: impl Fn(SocketAddr) -> String, own: impl Fn(Manage) -> Manage) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = format!("sqlite://{}", folder.path().join("election.db").display());
         let manage = |name: &str| {
             let manage = Manage::new(name, folder.path());
             let advertised = advertise(manage.address);
-            manage.replicated_as(&advertised, &store, TTL)
+            own(manage.replicated_as(&advertised, &store, TTL))
         };
-        let primary = manage("primary").upstream(app).start().await;
+        let primary = manage("primary").with(["--upstream", app]).start().await;
         primary.becomes("primary", LIMIT).await;
         let replica = manage("replica").start().await;
         replica.becomes("replica", LIMIT).await;
         Self { primary, replica, _folder: folder }
+    }
+
+    /// The same, and how it speaks to them.
+    pub(crate) fn places(&self) -> [Place; 2] {
+        [self.primary.place(), self.replica.place()]
     }
 
     /// Where a client can send a request: to the node in front of the app, and to the one that passes it on.

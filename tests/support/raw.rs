@@ -1,9 +1,10 @@
 //! RAW: a socket's exact bytes, in both directions and on either side of a node.
 
+use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::within;
@@ -11,10 +12,15 @@ use super::within;
 /// How long the other side may take for whatever a test awaits of it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A stream of any kind.
+trait Duplex: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Duplex for S {}
+
 /// One connection, with what has been read of it and not been asked for yet.
 #[derive(Debug)]
 pub(crate) struct Raw {
-    stream: TcpStream,
+    stream: Box<dyn Duplex>,
     unread: Vec<u8>,
 }
 
@@ -27,11 +33,20 @@ impl Raw {
 
     fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("no delay");
-        Self { stream, unread: Vec::new() }
+        Self::over(stream)
+    }
+
+    /// A connection that is there already.
+    pub(crate) fn over(stream: impl AsyncRead + AsyncWrite + Debug + Send + Unpin + 'static) -> Self {
+        Self { stream: Box::new(stream), unread: Vec::new() }
     }
 
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        within("sending", PATIENCE, self.stream.write_all(bytes.as_ref())).await.expect("send");
+        let sent = async {
+            self.stream.write_all(bytes.as_ref()).await?;
+            self.stream.flush().await
+        };
+        within("sending", PATIENCE, sent).await.expect("send");
     }
 
     /// Ends this side's direction: `shutdown(SHUT_WR)`.
@@ -111,8 +126,12 @@ impl Origin {
 
     /// The next connection to it.
     pub(crate) async fn accept(&self) -> Raw {
-        let (stream, _) = within("accepting a connection", PATIENCE, self.listener.accept()).await.expect("accept");
-        Raw::new(stream)
+        Raw::new(self.accept_bare().await.0)
+    }
+
+    /// The next connection, for a test that speaks more than TCP on it.
+    pub(crate) async fn accept_bare(&self) -> (TcpStream, SocketAddr) {
+        within("accepting a connection", PATIENCE, self.listener.accept()).await.expect("accept")
     }
 
     /// The next connection, however long it takes to come, answered with these bytes and closed.

@@ -8,15 +8,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
 use http::request::Parts;
 use http::uri::Uri;
 use http::{HeaderMap, Method, StatusCode, Version};
 
 use crate::api::error::{Failure, Reason};
-use crate::api::{Config, Limits};
+use crate::api::handshake::Channel;
+use crate::api::{Config, Limits, Right};
 use crate::node::BootId;
 use crate::store::Epoch;
+use crate::tls::Shown;
 
 /// The fencing token, on requests to the app and on every forwarded answer.
 pub(super) const EPOCH: HeaderName = HeaderName::from_static("bellwether-epoch");
@@ -99,6 +103,7 @@ pub(super) struct Peer {
     address: Option<HeaderValue>,
     /// Whether the peer's own `X-Forwarded-*` are kept.
     trusted: bool,
+    channel: Channel,
 }
 
 impl Peer {
@@ -108,6 +113,33 @@ impl Peer {
         Self {
             trusted: address.is_some_and(|ip| config.trusts(ip)),
             address: address.map(|ip| HeaderValue::from_str(&ip.to_string()).expect("an address is visible ASCII")),
+            channel: Channel::Plain,
+        }
+    }
+
+    /// The same, known to be at the other end of such a channel.
+    pub(super) fn over(self, channel: Channel) -> Self {
+        Self { channel, ..self }
+    }
+
+    /// What it may ask of this node, as far as that depends on how it came.
+    pub(super) fn right(&self) -> Right {
+        match self.channel {
+            Channel::Plain | Channel::Secured(Shown::Nothing) => Right::None,
+            Channel::Secured(Shown::Client | Shown::Node) => Right::Certificate,
+        }
+    }
+
+    /// Whether what it says about the client of a request is believed. A node says it only of what it forwards, and a
+    /// user's certificate makes nobody a node.
+    fn is_believed(&self, hop: Option<Hop>) -> bool {
+        self.trusted || (hop.is_some() && self.channel == Channel::Secured(Shown::Node))
+    }
+
+    fn scheme(&self) -> HeaderValue {
+        match self.channel {
+            Channel::Plain => HeaderValue::from_static("http"),
+            Channel::Secured(_) => HeaderValue::from_static("https"),
         }
     }
 }
@@ -157,7 +189,8 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     }
     let upgrade = wants_upgrade(head.version, &head.headers);
     let trailers = found.hop_by_hop && has_token(&head.headers, &TE, "trailers");
-    let keep = Kept { upgrade, forwarded: peer.trusted };
+    let believed = peer.is_believed(hop);
+    let keep = Kept { upgrade, forwarded: believed };
     if found.hop_by_hop || (found.ours && hop.is_none()) || (found.forwarded && !keep.forwarded) {
         strip(&mut head.headers, keep);
     } else if found.ours {
@@ -168,6 +201,9 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
         }
     }
     origin_form(head)?;
+    if head.version == Version::HTTP_2 && found.cookies > 1 {
+        join_cookies(&mut head.headers);
+    }
     head.version = Version::HTTP_11;
     if upgrade {
         head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -180,7 +216,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if hop.is_none() || !head.headers.contains_key(VIA) {
         head.headers.append(VIA, HeaderValue::from_static("1.1 bellwether"));
     }
-    add_forwarded(&mut head.headers, peer);
+    add_forwarded(&mut head.headers, peer, believed);
     Ok(Terms {
         upgrade,
         expects_continue: found.expects_continue,
@@ -202,6 +238,7 @@ struct Found {
     bytes: usize,
     lines: usize,
     hosts: usize,
+    cookies: usize,
     hop_by_hop: bool,
     ours: bool,
     expects_continue: bool,
@@ -218,6 +255,7 @@ impl Found {
             bytes: 0,
             lines: headers.len(),
             hosts: 0,
+            cookies: 0,
             hop_by_hop: false,
             ours: false,
             expects_continue: false,
@@ -229,6 +267,7 @@ impl Found {
             found.bytes += name.as_str().len() + value.len() + b": \r\n".len();
             match *name {
                 HOST => found.hosts += 1,
+                COOKIE => found.cookies += 1,
                 CONNECTION | TE | UPGRADE => found.hop_by_hop = true,
                 EXPECT => found.expects_continue |= value.as_bytes().eq_ignore_ascii_case(b"100-continue"),
                 TRANSFER_ENCODING => {
@@ -320,6 +359,13 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted))
 }
 
+/// Puts the cookies into the one field that HTTP/1.1 has for them; over HTTP/2 each may have its own (RFC 9113 §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let cookies = HeaderValue::from_bytes(&cookies.join(&b"; "[..])).expect("what joins values is visible ASCII");
+    headers.insert(COOKIE, cookies);
+}
+
 /// Turns `GET http://host/path` into `GET /path` for that host (RFC 9112 §3.2.2). Every other target stays as it is.
 fn origin_form(head: &mut Parts) -> Result<(), Failure> {
     if head.method == Method::CONNECT {
@@ -337,8 +383,8 @@ fn origin_form(head: &mut Parts) -> Result<(), Failure> {
 }
 
 /// Tells the app who asked (added after stripping, so that no client can have it removed).
-fn add_forwarded(headers: &mut HeaderMap, peer: &Peer) {
-    if peer.trusted {
+fn add_forwarded(headers: &mut HeaderMap, peer: &Peer, believed: bool) {
+    if believed {
         if let Some(address) = &peer.address {
             headers.append(FORWARDED_FOR, address.clone());
         }
@@ -348,10 +394,10 @@ fn add_forwarded(headers: &mut HeaderMap, peer: &Peer) {
             None => drop(headers.remove(FORWARDED_FOR)),
         }
     }
-    if !peer.trusted || !headers.contains_key(FORWARDED_PROTO) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    if !believed || !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, peer.scheme());
     }
-    if !peer.trusted || !headers.contains_key(FORWARDED_HOST) {
+    if !believed || !headers.contains_key(FORWARDED_HOST) {
         match headers.get(HOST).cloned() {
             Some(host) => drop(headers.insert(FORWARDED_HOST, host)),
             None => drop(headers.remove(FORWARDED_HOST)),

@@ -10,7 +10,10 @@ fn config(trusted: &str) -> Config {
         hold_bytes: 1,
         ttl: Duration::from_secs(1),
         workers: std::num::NonZeroUsize::MIN,
+        http2: true,
         trusted_proxies: trusted.split_terminator(',').map(|network| network.parse().unwrap()).collect(),
+        tls: None,
+        to_app: None,
         limits: Limits::default(),
     }
 }

@@ -1,24 +1,20 @@
 //! The replica's end.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
-use http::{Method, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use http::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout};
-use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use super::{CONNECTION_WINDOW, ELSEWHERE, FRAME, PATH, STREAM_WINDOW, STREAMS, Tasks, longest_answer, name_protocol, switched};
+use super::{ELSEWHERE, PATH, SHAPE, name_protocol};
 use crate::api::Limits;
 use crate::api::feed::RequestBody;
-use crate::api::io::Wire;
-use crate::api::pool::{Lease, Pool, Sending, Sent};
+use crate::api::pool::{self, Lease, Pool, Sending};
+use crate::api::streams::{Lane, Sent};
 
 /// How soon another one is opened where none could be.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -35,40 +31,9 @@ enum State {
     /// There is none, and none is to be opened before the instant.
     Closed(Instant),
     Opening,
-    Open(Open),
+    Open(Lane),
     /// The leader does not know what that is.
     Unknown,
-}
-
-struct Open {
-    sender: SendRequest<RequestBody>,
-    /// How many requests are on it.
-    streams: Rc<Cell<u32>>,
-}
-
-/// A request's share of the connection, until its answer has ended.
-pub(in crate::api) struct Stream(Rc<Cell<u32>>);
-
-impl Stream {
-    fn new(streams: &Rc<Cell<u32>>) -> Self {
-        streams.set(streams.get() + 1);
-        Self(Rc::clone(streams))
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
-/// How a request fared on the shared connection.
-pub(in crate::api) enum Muxed {
-    Answered(Response<Incoming>, Stream),
-    /// It cannot go there; here it is again.
-    Unsent(Request<RequestBody>),
-    /// The connection broke, or the leader gave the request up.
-    Lost(hyper::Error),
 }
 
 impl Mux {
@@ -84,29 +49,16 @@ impl Mux {
     }
 
     /// Sends a request over the connection, if there is one and it has room.
-    pub(in crate::api) async fn send(&self, mut request: Request<RequestBody>) -> Muxed {
-        let Some((sending, stream)) = self.with_room(|open| {
-            // What asks the app for trailers is meant for this hop too, and HTTP/2 has no `Connection` to say so.
-            request.headers_mut().remove(CONNECTION);
-            let request = std::mem::replace(&mut request, Request::new(RequestBody::Empty));
-            (open.sender.try_send_request(request), Stream::new(&open.streams))
-        }) else {
-            return Muxed::Unsent(request);
+    pub(in crate::api) async fn send(&self, mut request: Request<RequestBody>) -> Sent {
+        let sending = match &mut *self.state.borrow_mut() {
+            State::Open(lane) if lane.has_room() => {
+                // What asks the app for trailers is meant for this hop too, and HTTP/2 has no `Connection` to say so.
+                request.headers_mut().remove(CONNECTION);
+                lane.send(request)
+            }
+            State::Open(_) | State::Closed(_) | State::Opening | State::Unknown => return Sent::Unsent(request),
         };
-        match sending.await {
-            Ok(answer) => Muxed::Answered(answer, stream),
-            Err(mut error) => match error.take_message() {
-                Some(request) => Muxed::Unsent(request),
-                None => Muxed::Lost(error.into_error()),
-            },
-        }
-    }
-
-    fn with_room<T>(&self, send: impl FnOnce(&mut Open) -> T) -> Option<T> {
-        match &mut *self.state.borrow_mut() {
-            State::Open(open) if !open.sender.is_closed() && open.streams.get() < STREAMS => Some(send(open)),
-            State::Open(_) | State::Closed(_) | State::Opening | State::Unknown => None,
-        }
+        sending.await
     }
 
     /// Whether somebody is to open it; the caller then does.
@@ -114,7 +66,7 @@ impl Mux {
         let mut state = self.state.borrow_mut();
         let wanted = match &*state {
             State::Closed(until) => Instant::now() >= *until,
-            State::Open(open) => open.sender.is_closed(),
+            State::Open(lane) => lane.is_closed(),
             State::Opening | State::Unknown => false,
         };
         if wanted {
@@ -125,7 +77,7 @@ impl Mux {
 
     /// Opens the connection at `host` and serves it until it ends. Dropped, it cuts off whatever runs on it.
     pub(in crate::api) async fn run(&self, pool: &Rc<Pool>, host: HeaderValue) {
-        let (sender, running) = match self.open(pool, host).await {
+        let (lane, running) = match self.open(pool, host).await {
             Ok(Some(opened)) if !pool.is_retired() => opened,
             Ok(None) => {
                 debug!("the leader takes one request at a time on each connection");
@@ -137,38 +89,17 @@ impl Mux {
                 return;
             }
         };
-        *self.state.borrow_mut() = State::Open(Open { sender, streams: Rc::default() });
+        *self.state.borrow_mut() = State::Open(lane);
         running.await;
     }
 
     /// `None` where the leader does not agree.
-    async fn open(
-        &self,
-        pool: &Rc<Pool>,
-        host: HeaderValue,
-    ) -> io::Result<Option<(SendRequest<RequestBody>, impl Future<Output = ()> + use<>)>> {
+    async fn open(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<(Lane, impl Future<Output = ()> + use<>)>> {
         let Some(lease) = self.ask(pool, host).await? else { return Ok(None) };
         let Some((wire, early, _cut)) = lease.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
-        let tasks = TaskTracker::new();
-        let mut builder = http2::Builder::new(Tasks(tasks.clone()));
-        builder
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .initial_max_send_streams(STREAMS as usize)
-            .max_frame_size(FRAME)
-            .max_header_list_size(longest_answer(&self.limits));
-        let severed = Severed(Rc::clone(&wire));
-        let (sender, connection) = builder.handshake(TokioIo::new(switched(&wire, early))).await.map_err(io::Error::other)?;
-        let running = async move {
-            let _severed = severed;
-            if let Err(error) = connection.await {
-                debug!(%error, "the shared connection to the leader broke");
-            }
-            // It takes no more requests; those that are on it may finish.
-            tasks.close();
-            tasks.wait().await;
-        };
-        Ok(Some((sender, running)))
+        wire.lay_bare();
+        wire.unread(early);
+        Lane::open(&wire, SHAPE, &self.limits).await.map(Some)
     }
 
     /// Asks for it, at one worker of the leader after the other.
@@ -176,7 +107,7 @@ impl Mux {
         let terms = Sending { repeatable: true, fresh: true };
         for _ in 0..KNOCKS {
             let asked = timeout(self.limits.connect_timeout, pool.send(question(host.clone()), terms, || true, async |_| Ok(())));
-            let Sent::Answered(answer, lease) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
+            let pool::Sent::Answered(answer, lease) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
             match answer.status() {
                 StatusCode::SWITCHING_PROTOCOLS => return Ok(Some(lease)),
                 ELSEWHERE => {}
@@ -192,15 +123,6 @@ impl Mux {
         if matches!(*state, State::Open(_)) {
             *state = State::Closed(Instant::now());
         }
-    }
-}
-
-/// Cuts a connection off when dropped, whatever still runs on it.
-struct Severed(Rc<Wire>);
-
-impl Drop for Severed {
-    fn drop(&mut self) {
-        self.0.sever();
     }
 }
 

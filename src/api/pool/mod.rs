@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::trace;
 
 use crate::api::Limits;
-use crate::api::dial::dial;
+use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
 use crate::api::io::{Fence, Wire, WireIo};
 use crate::api::server::BUFFER;
@@ -42,7 +42,7 @@ const HASTE: Duration = Duration::from_secs(600);
 
 /// Connections to one upstream, for as long as one role lasts.
 pub(super) struct Pool {
-    upstream: Upstream,
+    way: Way,
     limits: Limits,
     fence: Option<Fence>,
     idle: RefCell<Vec<Idle>>,
@@ -131,9 +131,9 @@ const STALE_TRIES: usize = 3;
 
 impl Pool {
     /// A pool without a connection yet; what goes out on them stays behind `fence`.
-    pub(super) fn new(upstream: Upstream, limits: Limits, fence: Option<Fence>) -> Rc<Self> {
+    pub(super) fn new(way: impl Into<Way>, limits: Limits, fence: Option<Fence>) -> Rc<Self> {
         Rc::new(Self {
-            upstream,
+            way: way.into(),
             limits,
             fence,
             idle: RefCell::default(),
@@ -146,7 +146,7 @@ impl Pool {
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
-        &self.upstream
+        self.way.upstream()
     }
 
     /// Sends a request and waits for the head of its answer. Only opening a connection is bounded in time; the answer is
@@ -240,8 +240,8 @@ impl Pool {
                 turn.expect("the semaphore is never closed")
             }
         };
+        let socket = self.way.dial(Instant::now() + self.limits.connect_timeout).await?;
         let deadline = Instant::now() + self.limits.connect_timeout;
-        let socket = dial(&self.upstream, deadline).await?;
         let wire = Wire::to_upstream(socket, self.fence.clone());
         let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
         if self.retired.get() {

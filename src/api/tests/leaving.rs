@@ -12,15 +12,7 @@ async fn a_client_that_leaves_is_noticed_by_the_app_through_both_hops() {
         raw.rest().await;
     })
     .await;
-    let (primary, replica) = chain(&app);
-    let mut client = replica.client().await;
-    client.say("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await;
-    until("the app has it", || app.seen.requests().len() == 1).await;
-    drop(client);
-    until("the app's connection ends", || app.seen.ended() == 1).await;
-    for node in [&primary, &replica] {
-        node.until("it counts as left", |totals| outcome(totals, "left") == 1 && totals.running == 0).await;
-    }
+    is_left_after(&app, "GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await;
 }
 
 #[tokio::test]
@@ -31,10 +23,15 @@ async fn a_client_that_breaks_off_its_body_has_left() {
         raw.rest().await;
     })
     .await;
-    let (primary, replica) = chain(&app);
+    is_left_after(&app, "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\nabc").await;
+}
+
+/// Leaves when the app has seen what was `said` through both hops: the app is told, and both nodes count it as left.
+async fn is_left_after(app: &TestApp, said: &str) {
+    let (primary, replica) = chain(app);
     let mut client = replica.client().await;
-    client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\nabc").await;
-    until("the app has its head", || app.seen.requests().len() == 1).await;
+    client.say(said).await;
+    until("the app has it", || app.seen.requests().len() == 1).await;
     drop(client);
     until("the app's connection ends", || app.seen.ended() == 1).await;
     for node in [&primary, &replica] {

@@ -73,6 +73,34 @@ async fn what_has_a_body_or_asks_for_more_goes_on_a_connection_of_its_own() {
 }
 
 #[tokio::test]
+async fn what_was_long_last_time_comes_over_a_connection_of_its_own() {
+    let app = app_with_long_answers().await;
+    let (primary, replica) = sharing_chain(&app).await;
+    let [mut first, mut second] = [replica.client().await, replica.client().await];
+    for (client, connections) in [(&mut first, 1), (&mut second, 2)] {
+        client.say("GET /long HTTP/1.1\r\nHost: test\r\n\r\n").await;
+        assert_eq!(client.head().await.unwrap().status(), 200);
+        assert_eq!(primary.totals().connections, connections);
+    }
+    assert_eq!(replica.client().await.get("/quick").await.text(), "quick");
+    assert_eq!(primary.totals().connections, 2, "what is short shares as before");
+}
+
+const LONG: usize = 8 * 1024 * 1024;
+
+/// An app with long answers, which no client has got to its end before it reads, under `/long`.
+async fn app_with_long_answers() -> TestApp {
+    TestApp::answering(|request| {
+        if request.target().starts_with("/long") {
+            [format!("HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\n").into_bytes(), vec![b'x'; LONG]].concat()
+        } else {
+            ok("quick")
+        }
+    })
+    .await
+}
+
+#[tokio::test]
 async fn an_answer_is_the_same_whichever_way_it_comes() {
     let app = TestApp::answering(|request| {
         let answer = match request.target() {
@@ -155,17 +183,12 @@ async fn a_client_that_leaves_takes_its_request_back_and_nobody_elses() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_keeps_nobody_waiting() {
-    const LENGTH: usize = 8 * 1024 * 1024;
-    let app = TestApp::answering(|request| match request.target() {
-        "/long" => [format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n").into_bytes(), vec![b'x'; LENGTH]].concat(),
-        _ => ok("quick"),
-    })
-    .await;
+    let app = app_with_long_answers().await;
     let (primary, replica) = sharing_chain(&app).await;
     let mut idlers = Vec::new();
-    for _ in 0..4 {
+    for n in 0..4 {
         let mut client = replica.client().await;
-        client.say("GET /long HTTP/1.1\r\nHost: test\r\n\r\n").await;
+        client.say(format!("GET /long/{n} HTTP/1.1\r\nHost: test\r\n\r\n")).await;
         assert_eq!(client.head().await.unwrap().status(), 200);
         idlers.push(client);
     }
@@ -173,7 +196,7 @@ async fn a_client_that_does_not_read_keeps_nobody_waiting() {
         assert_eq!(replica.client().await.get("/quick").await.text(), "quick");
     }
     let mut reader = idlers.pop().unwrap();
-    assert_eq!(reader.exactly(LENGTH).await.len(), LENGTH, "what was held back comes");
+    assert_eq!(reader.exactly(LONG).await.len(), LONG, "what was held back comes");
     assert_eq!(primary.totals().connections, 1);
 }
 

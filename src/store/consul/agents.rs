@@ -7,22 +7,27 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::rustls::pki_types::ServerName;
 use tracing::debug;
 
 use super::access::Access;
 use super::answer::Answer;
 use super::ask::Ask;
 use super::failure::Failure;
-use super::line::Line;
 use super::lock;
 use crate::node::Address;
-use crate::store::Secret;
+use crate::store::http::Line;
+use crate::store::{Cause, Secret};
 
 /// Goes to nobody, for nobody is there.
 const UNWANTED: Failure = Failure::Undecided("nobody waits for the answer any more");
+
+/// More than twice what the largest value of Consul (512 KiB) takes in base64, and more than we read of anybody.
+const MOST_OF_A_BODY: usize = 1536 * 1024;
 
 /// Calls ask up to three things at once.
 const MOST_IDLE: usize = 4;
@@ -137,22 +142,32 @@ impl Way {
         let silent = |_| Failure::unanswered(agent, format!("no answer within {limit:?}"));
         if let Some(mut line) = self.idle(turn) {
             // One that broke may have been closed long before, which says nothing about the agent.
-            if let Ok(answer) = timeout(limit, line.ask(request()?)).await.map_err(silent)? {
+            if let Ok(answer) = timeout(limit, line.ask(request()?, MOST_OF_A_BODY)).await.map_err(silent)? {
                 self.keep(turn, line);
-                return Ok(answer);
+                return Ok(Answer::new(answer));
             }
         }
-        let opened = timeout(self.limit, Line::open(&self.access, agent)).await;
+        let opened = timeout(self.limit, self.open(agent)).await;
         let opened = opened.map_err(|_| Failure::unanswered(agent, format!("no connection within {:?}", self.limit)))?;
         let mut line = opened.map_err(|why| Failure::unanswered(agent, why))?;
         if !is_wanted() {
             self.keep(turn, line);
             return Err(UNWANTED);
         }
-        let answer = timeout(limit, line.ask(request()?)).await.map_err(silent)?;
+        let answer = timeout(limit, line.ask(request()?, MOST_OF_A_BODY)).await.map_err(silent)?;
         let answer = answer.map_err(|why| Failure::unanswered(agent, why))?;
         self.keep(turn, line);
-        Ok(answer)
+        Ok(Answer::new(answer))
+    }
+
+    /// Connects to `agent`. Not bounded: the caller is.
+    async fn open(&self, agent: &Address) -> Result<Line, Cause> {
+        let stream = TcpStream::connect((agent.host(), agent.port())).await?;
+        let tls = match &self.access.tls {
+            Some(tls) => Some((tls, ServerName::try_from(agent.host().to_owned())?)),
+            None => None,
+        };
+        Line::over(stream, tls).await
     }
 
     fn turn(&self) -> Turn {

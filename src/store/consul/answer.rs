@@ -5,8 +5,7 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::response::Parts;
-use http::{Method, StatusCode};
+use http::{Method, Response, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::failure::Failure;
@@ -24,7 +23,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(head: &Parts, body: Bytes) -> Self {
+    pub(super) fn new(answer: Response<Bytes>) -> Self {
+        let (head, body) = answer.into_parts();
         let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok());
         let index = text(INDEX).and_then(|index| index.parse().ok()).filter(|index| *index > 0);
         let is_json = text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with("application/json"));
@@ -68,8 +68,7 @@ mod tests {
         for (name, value) in headers {
             response = response.header(*name, *value);
         }
-        let (head, ()) = response.body(()).unwrap().into_parts();
-        Answer::new(&head, Bytes::from_static(body.as_bytes())).judge(method, &"h:8500".parse().unwrap())
+        Answer::new(response.body(Bytes::from_static(body.as_bytes())).unwrap()).judge(method, &"h:8500".parse().unwrap())
     }
 
     #[test]

@@ -20,7 +20,6 @@ mod delay;
 mod failure;
 mod join;
 mod key;
-mod line;
 mod rival;
 mod session;
 mod tenure;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -19,8 +19,9 @@ use tokio::time::timeout;
 use super::access::{Access, Shown};
 use super::answer::{Answer, Asked, RIGHTS, RIGHTS_TO_ERASE};
 use super::failure::Failure;
-use super::line::{Line, Lines};
+use super::lines::{self, Lines, MOST_OF_A_BODY};
 use crate::store::contract::Cause;
+use crate::store::http::Line;
 
 /// A renewal, and a look beside it.
 const MOST_IDLE: usize = 3;
@@ -105,23 +106,23 @@ impl Ends {
         let mut may_sign_in = true;
         loop {
             let shown = self.access.show().await?;
-            let (status, body) = self.attempt(ask, &shown, &is_wanted).await?;
-            if status == StatusCode::UNAUTHORIZED && may_sign_in && self.access.may_show_another_than(&shown).await {
+            let (head, body) = self.attempt(ask, &shown, &is_wanted).await?.into_parts();
+            if head.status == StatusCode::UNAUTHORIZED && may_sign_in && self.access.may_show_another_than(&shown).await {
                 may_sign_in = false;
                 // They were opened with the certificate that was refused.
                 lock(&self.idle).clear();
                 continue;
             }
-            return self.judge(&ask.method, status, &body);
+            return self.judge(&ask.method, head.status, &body);
         }
     }
 
     /// The answer, whatever it is, over a connection that was used before or else over a new one.
-    async fn attempt(&self, ask: &Ask, shown: &Shown, is_wanted: &impl Fn() -> bool) -> Result<(StatusCode, Bytes), Failure> {
+    async fn attempt(&self, ask: &Ask, shown: &Shown, is_wanted: &impl Fn() -> bool) -> Result<Response<Bytes>, Failure> {
         let idle = lock(&self.idle).pop();
         if let Some(mut line) = idle {
             // One that broke may have been closed long before, which says nothing about the server.
-            if let Ok(answer) = self.in_time(line.ask(self.request(ask, shown)?)).await? {
+            if let Ok(answer) = self.in_time(line.ask(self.request(ask, shown)?, MOST_OF_A_BODY)).await? {
                 self.keep(line);
                 return Ok(answer);
             }
@@ -131,7 +132,7 @@ impl Ends {
             self.keep(line);
             return Err(self.unanswered("was not asked, for nobody waits for the answer any more"));
         }
-        let answer = self.in_time(line.ask(self.request(ask, shown)?)).await?;
+        let answer = self.in_time(line.ask(self.request(ask, shown)?, MOST_OF_A_BODY)).await?;
         let answer = answer.map_err(|error| self.unanswered(format!("broke off: {error}")))?;
         self.keep(line);
         Ok(answer)
@@ -140,13 +141,13 @@ impl Ends {
     async fn listen(&self, ask: &Ask) -> Result<Lines, Failure> {
         let shown = self.access.show().await?;
         let line = self.open(&shown).await?;
-        let lines = self.in_time(line.listen(self.request(ask, &shown)?)).await?;
+        let lines = self.in_time(Lines::ask(line, self.request(ask, &shown)?)).await?;
         lines.map_err(|error| self.unanswered(format!("broke off: {error}")))
     }
 
     async fn open(&self, shown: &Shown) -> Result<Line, Failure> {
         let turn = self.failures.load(Ordering::Relaxed);
-        let why = match timeout(self.limit, Line::open(&self.access.server, &shown.way, turn, self.limit)).await {
+        let why = match timeout(self.limit, lines::open(&self.access.server, &shown.way, turn, self.limit)).await {
             Ok(Ok(line)) => return Ok(line),
             Ok(Err(error)) => format!("cannot be reached: {error}"),
             Err(_) => format!("took no connection within {:?}", self.limit),

@@ -13,7 +13,7 @@ mod channel;
 mod exec;
 mod failure;
 mod kubeconfig;
-mod line;
+mod lines;
 mod place;
 mod record;
 mod stamp;

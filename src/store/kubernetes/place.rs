@@ -9,7 +9,7 @@ use super::access::Access;
 use super::answer::Answer;
 use super::channel::{Ask, Channel};
 use super::failure::Failure;
-use super::line::Lines;
+use super::lines::Lines;
 use super::record::Record;
 use super::view::View;
 use crate::store::LockConfig;

@@ -6,7 +6,7 @@ pub(super) fn unlike(last: Option<&str>) -> String {
     if last == Some(now.as_str()) { next_to(&now) } else { now }
 }
 
-/// With six digits after the second, as the API server wants it.
+/// By the wall clock, for that is what the field means to others, with six digits after the second, as the API server wants it.
 #[expect(clippy::disallowed_types, reason = "written into the record, and never compared")]
 fn now() -> String {
     humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string()

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
-use super::line::Lines;
+use super::lines::Lines;
 use super::place::Place;
 use super::record::Record;
 use crate::clock;

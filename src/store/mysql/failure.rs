@@ -1,11 +1,10 @@
-//! What an error of MySQL or MariaDB means to the election, in a sentence that names the database.
+//! What an error of MySQL or MariaDB means to the election.
 
 use sqlx::Error;
 use sqlx::mysql::MySqlDatabaseError;
 
-use crate::store::contract::StoreError;
-use crate::store::server::Access;
-use crate::store::sql::Failure;
+use super::Mysql;
+use crate::store::server::{Access, Errors, Meaning};
 
 // https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
 // https://mariadb.com/kb/en/mariadb-error-code-reference/
@@ -38,67 +37,45 @@ pub(super) fn is_duplicate(error: &Error) -> bool {
     number(error) == Some(DUPLICATE)
 }
 
-/// Whether the connection is as good after `error` as before: somebody else was in the way.
-pub(super) fn is_contention(error: &Error) -> bool {
-    matches!(number(error), Some(LOCK_WAIT | DEADLOCK | INTERRUPTED | STATEMENT_TIMEOUT))
-}
+impl Errors for Mysql {
+    const ONLY_READS: &'static str = "is read-only, as a replica is";
 
-/// The contract's word for `error`.
-pub(super) fn judge(access: &Access, operation: &'static str, error: Error) -> StoreError {
-    let (user, database) = (&access.user, &access.database);
-    let advice = match number(&error) {
-        Some(PREVENTED_BY_OPTION | READ_ONLY_TRANSACTION | READ_ONLY_MODE) => return only_reads(access, operation, Some(error)),
-        Some(LOCK_WAIT | INTERRUPTED | STATEMENT_TIMEOUT) => {
-            let sentence = format!("{access} was too slow: somebody may keep the row locked");
-            return StoreError::unavailable(operation, Failure::new(sentence, error));
-        }
-        Some(ACCESS_DENIED | ACCESS_DENIED_WITHOUT_PASSWORD | ACCOUNT_LOCKED_MYSQL | ACCOUNT_LOCKED_MARIADB) => {
-            format!("does not let user `{user}` in: check the user and --store-opt password-file")
-        }
-        Some(PASSWORD_MUST_CHANGE | PASSWORD_EXPIRED) => {
-            format!("does not let user `{user}` in, for the password has expired: set another, and put it into the password-file")
-        }
-        Some(NO_ACCESS_TO_DATABASE | NO_SUCH_DATABASE) => {
-            format!("does not exist, or not for user `{user}`: make it, like `CREATE DATABASE {database}`, or grant rights on it")
-        }
-        Some(NO_RIGHT_ON_TABLE | NO_RIGHT_ON_COLUMN) => {
-            format!("does not let user `{user}` use the table: run `GRANT SELECT, INSERT, UPDATE ON {database}.leader_leases TO {user}`")
-        }
-        Some(NO_DEFAULT) => "has a table leader_leases that does not take our row: name another database".to_owned(),
-        _ if is_about_tls(&error) => "is not reached by TLS as it is asked for: check --store-opt cacert, cert and key".to_owned(),
-        _ => return StoreError::unavailable(operation, Failure::new(format!("{access} failed"), error)),
-    };
-    StoreError::denied(operation, Failure::new(format!("{access} {advice}"), error))
-}
-
-/// The same for an error that came of making the table.
-pub(super) fn judge_creation(access: &Access, error: Error) -> StoreError {
-    let user = &access.user;
-    match number(&error) {
-        Some(NO_RIGHT_ON_TABLE) => {
-            let sentence = format!(
-                "{access} has no table leader_leases that user `{user}` may see, and the user may not make it: let it, or make the table as docs/stores.md shows"
-            );
-            StoreError::denied("connect", Failure::new(sentence, error))
-        }
-        _ => judge(access, "connect", error),
+    fn is_contention(error: &Error) -> bool {
+        matches!(number(error), Some(LOCK_WAIT | DEADLOCK | INTERRUPTED | STATEMENT_TIMEOUT))
     }
-}
 
-/// A replica, or a server that was told to take no writes.
-pub(super) fn only_reads(access: &Access, operation: &'static str, error: Option<Error>) -> StoreError {
-    let sentence = format!("{access} is read-only, as a replica is: name the primary");
-    match error {
-        Some(error) => StoreError::denied(operation, Failure::new(sentence, error)),
-        None => StoreError::denied(operation, sentence),
+    fn meaning(access: &Access, error: &Error) -> Meaning {
+        let (user, database) = (&access.user, &access.database);
+        let advice = match number(error) {
+            Some(PREVENTED_BY_OPTION | READ_ONLY_TRANSACTION | READ_ONLY_MODE) => return Meaning::OnlyReads,
+            Some(LOCK_WAIT | INTERRUPTED | STATEMENT_TIMEOUT) => return Meaning::TooSlow,
+            Some(ACCESS_DENIED | ACCESS_DENIED_WITHOUT_PASSWORD | ACCOUNT_LOCKED_MYSQL | ACCOUNT_LOCKED_MARIADB) => {
+                format!("does not let user `{user}` in: check the user and --store-opt password-file")
+            }
+            Some(PASSWORD_MUST_CHANGE | PASSWORD_EXPIRED) => {
+                format!("does not let user `{user}` in, for the password has expired: set another, and put it into the password-file")
+            }
+            Some(NO_ACCESS_TO_DATABASE | NO_SUCH_DATABASE) => {
+                format!("does not exist, or not for user `{user}`: make it, like `CREATE DATABASE {database}`, or grant rights on it")
+            }
+            Some(NO_RIGHT_ON_TABLE | NO_RIGHT_ON_COLUMN) => {
+                format!(
+                    "does not let user `{user}` use the table: run `GRANT SELECT, INSERT, UPDATE ON {database}.leader_leases TO {user}`"
+                )
+            }
+            Some(NO_DEFAULT) => return Meaning::OtherTable,
+            _ => return Meaning::Unknown,
+        };
+        Meaning::Denied(advice)
     }
-}
 
-fn is_about_tls(error: &Error) -> bool {
-    match error {
-        Error::Tls(_) | Error::Configuration(_) => true,
-        // A certificate that is refused, by either side, ends the handshake like this.
-        Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
-        _ => false,
+    fn meaning_at_creation(access: &Access, error: &Error) -> Meaning {
+        let user = &access.user;
+        match number(error) {
+            Some(NO_RIGHT_ON_TABLE) => Meaning::Denied(format!(
+                "has no table leader_leases that user `{user}` may see, and the user may not make it: let it, or make the table as docs/stores.md shows"
+            )),
+            _ => Self::meaning(access, error),
+        }
     }
 }

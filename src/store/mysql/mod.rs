@@ -7,110 +7,87 @@
 //! connection closed: whoever answers at the same address next may be the primary.
 
 mod failure;
-mod session;
 mod statement;
 
-use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
+use sqlx::{ConnectOptions, Error};
 
-use super::contract::{Lock, StoreError};
-use super::server::{self, Access, Line};
-use super::sql::{self, Look, Row, Seat, Table};
+use super::contract::Lock;
+use super::server::{Access, Driver, Found, ServerRow, statement_timeout};
+use super::sql::{self, Look, Seat};
 use super::url::Database;
-use super::{LockConfig, OpenError, StoreOptions};
+use super::{LockConfig, OpenError, Secret, StoreOptions};
 
-use session::Session;
-use statement::Statements;
+use statement::MysqlStatements;
 
 /// The lock in `database`, whose table is made at the first call if it is missing.
 pub(super) fn open(database: &Database, options: &StoreOptions, config: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
     let (seat, access) = (Seat::new(config)?, Access::new(database, options)?);
-    let [line, watch] = [(); 2].map(|()| Line::new(server::patience(config.call_timeout)));
-    Ok(sql::lock(Mysql { statements: Statements::new(&seat), seat, session: Session::new(access, config.call_timeout), line, watch }))
+    let statements = MysqlStatements::new(&seat);
+    let driver = Mysql { statement_timeout: statement_timeout(config.call_timeout) };
+    Ok(sql::lock(ServerRow::new(seat, statements, driver, access, config.call_timeout), ()))
 }
 
-/// The election's row in one database.
 struct Mysql {
-    seat: Seat,
-    statements: Statements,
-    session: Session,
-    line: Line<MySqlConnection>,
-    /// For looks that wait for a change: a renewal must not wait for their answers.
-    watch: Line<MySqlConnection>,
-}
-
-impl Mysql {
-    /// Sends one statement and says whether it found a row to change.
-    async fn change(&self, operation: &'static str, statement: String) -> Result<bool, StoreError> {
-        let session = self.session.clone();
-        let ask = |mut connection| async move {
-            let found = match statement::change(&mut connection, statement).await {
-                // Somebody was faster to make the row.
-                Err(error) if failure::is_duplicate(&error) => Ok(0),
-                other => other,
-            };
-            session.answered(operation, connection, found.map(|rows| rows > 0))
-        };
-        self.line.ask(|| self.session.open(), ask).await
-    }
-
-    async fn look_on(&self, line: &Line<MySqlConnection>, operation: &'static str) -> Result<Look, StoreError> {
-        let (session, look) = (self.session.clone(), self.statements.look());
-        let ask = |mut connection| async move {
-            match statement::look(&mut connection, look).await {
-                Ok(None) => (None, Err(session.only_reads(operation))),
-                Ok(Some(found)) => (Some(connection), Ok(found)),
-                Err(error) => session.answered(operation, connection, Err(error)),
-            }
-        };
-        line.ask(|| self.session.open(), ask).await
-    }
+    statement_timeout: Duration,
 }
 
 #[async_trait]
-impl Table for Mysql {
-    fn seat(&self) -> &Seat {
-        &self.seat
+impl Driver for Mysql {
+    type Connection = MySqlConnection;
+
+    async fn connect(&self, access: &Access, password: Option<&Secret>) -> Result<MySqlConnection, Error> {
+        let mut connection = connect_options(access, password).connect().await?;
+        statement::set_up(&mut connection, self.statement_timeout).await?;
+        Ok(connection)
     }
 
-    fn place(&self) -> String {
-        self.session.to_string()
+    async fn find_table(&self, connection: &mut MySqlConnection) -> Result<Found, Error> {
+        statement::find_table(connection).await
     }
 
-    async fn look(&self, operation: &'static str) -> Result<Look, StoreError> {
-        self.session.bounded(operation, self.look_on(&self.line, operation)).await
+    async fn create_table(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
+        statement::create_table(connection).await
     }
 
-    async fn watch(&self) -> Result<Look, StoreError> {
-        self.session.bounded("watch", self.look_on(&self.watch, "watch")).await
+    async fn look(&self, connection: &mut MySqlConnection, statement: String) -> Result<Option<Look>, Error> {
+        statement::look(connection, statement).await
     }
 
-    async fn insert(&self, version: i64) -> Result<bool, StoreError> {
-        self.change("acquire", self.statements.insert(version)).await
-    }
-
-    async fn take(&self, row: &Row, version: i64) -> Result<bool, StoreError> {
-        self.change("acquire", self.statements.take(row, version)).await
-    }
-
-    async fn renew(&self, version: i64) -> Result<bool, StoreError> {
-        self.change("renew", self.statements.renew(version)).await
-    }
-
-    async fn release(&self, operation: &'static str, version: Option<i64>) -> Result<(), StoreError> {
-        self.change(operation, self.statements.release(version)).await.map(drop)
-    }
-
-    async fn erase(&self) -> Result<(), StoreError> {
-        self.change("erase", self.statements.erase()).await.map(drop)
+    async fn change(&self, connection: &mut MySqlConnection, statement: String) -> Result<bool, Error> {
+        match statement::change(connection, statement).await {
+            // Somebody was faster to make the row.
+            Err(error) if failure::is_duplicate(&error) => Ok(false),
+            found => Ok(found? > 0),
+        }
     }
 }
 
-impl fmt::Debug for Mysql {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Mysql({} in {})", self.seat.component(), self.session)
+fn connect_options(access: &Access, password: Option<&Secret>) -> MySqlConnectOptions {
+    let mut options = MySqlConnectOptions::new()
+        .host(&access.host)
+        .port(access.port)
+        .username(&access.user)
+        .database(&access.database)
+        // What a connection needs is set in one statement of ours.
+        .pipes_as_concat(false)
+        .no_engine_substitution(false)
+        .timezone(None)
+        .set_names(false)
+        .ssl_mode(MySqlSslMode::Preferred)
+        .disable_statement_logging();
+    if let Some(password) = password {
+        options = options.password(password.expose());
     }
+    if let Some(cacert) = &access.cacert {
+        options = options.ssl_mode(MySqlSslMode::VerifyIdentity).ssl_ca_from_pem(cacert.clone());
+    }
+    if let Some(identity) = &access.identity {
+        options = options.ssl_client_cert_from_pem(&identity.cert).ssl_client_key_from_pem(&identity.key);
+    }
+    options
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Error, Row as _, raw_sql};
 
-use crate::store::server::quoted;
-use crate::store::sql::{COLUMNS, Look, Row, Seat};
+use crate::store::server::{Found, Statements, quoted};
+use crate::store::sql::{Look, Row, Seat};
 
 const NOW: &str = "UTC_TIMESTAMP(3)";
 /// True where a server takes writes. A user may have the right to write to one that is read-only, and must not elect there.
@@ -19,7 +19,7 @@ const NOW: &str = "UTC_TIMESTAMP(3)";
 const WRITABLE: &str = "@@global.read_only IN ('0', 'OFF')";
 
 /// The statements about one row, as one process sends them.
-pub(super) struct Statements {
+pub(super) struct MysqlStatements {
     component: String,
     holder: String,
     /// The end of a lease that begins now.
@@ -30,7 +30,7 @@ pub(super) struct Statements {
     ours: String,
 }
 
-impl Statements {
+impl MysqlStatements {
     pub(super) fn new(seat: &Seat) -> Self {
         let component = quoted(seat.component());
         let after = |ttl: Duration| format!("{NOW} + INTERVAL {} MICROSECOND", ttl.as_micros());
@@ -42,8 +42,10 @@ impl Statements {
             component,
         }
     }
+}
 
-    pub(super) fn look(&self) -> String {
+impl Statements for MysqlStatements {
+    fn look(&self) -> String {
         let Self { component, .. } = self;
         format!(
             "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED) AS now, {WRITABLE} AS writable,
@@ -55,7 +57,7 @@ impl Statements {
     }
 
     /// Fails with [`is_duplicate`](super::failure::is_duplicate) where somebody was faster.
-    pub(super) fn insert(&self, version: i64) -> String {
+    fn insert(&self, version: i64) -> String {
         let Self { component, holder, until, .. } = self;
         format!(
             "INSERT INTO leader_leases (component, holder_id, acquired_at, expires_at, version)
@@ -63,7 +65,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn take(&self, row: &Row, version: i64) -> String {
+    fn take(&self, row: &Row, version: i64) -> String {
         let Self { holder, until, ours, .. } = self;
         let (holder_before, version_before) = (quoted(&row.holder_id), row.version);
         format!(
@@ -73,7 +75,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn renew(&self, version: i64) -> String {
+    fn renew(&self, version: i64) -> String {
         let Self { holder, until, too_late, ours, .. } = self;
         // The beginning follows a clock that was set back, or the end might come to lie before it. A renewal that waited for
         // longer than the next one takes nothing from it.
@@ -84,7 +86,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn release(&self, version: Option<i64>) -> String {
+    fn release(&self, version: Option<i64>) -> String {
         let Self { holder, ours, .. } = self;
         let version = version.map(|version| format!("AND version = {version}")).unwrap_or_default();
         format!(
@@ -93,7 +95,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn erase(&self) -> String {
+    fn erase(&self) -> String {
         let Self { holder, ours, .. } = self;
         format!("DELETE FROM leader_leases WHERE {ours} AND (holder_id = {holder} OR expires_at < {NOW})")
     }
@@ -138,15 +140,6 @@ pub(super) async fn set_up(connection: &mut MySqlConnection, statement_timeout: 
     Ok(())
 }
 
-/// What lies where the table belongs.
-pub(super) enum Found {
-    Nothing,
-    /// A table that can hold our row.
-    Ours,
-    /// Another table, and what is wrong with it.
-    Other(String),
-}
-
 /// Looks at the table that the name leads to.
 pub(super) async fn find_table(connection: &mut MySqlConnection) -> Result<Found, Error> {
     const COLUMNS_FOUND: &str = "SELECT CAST(column_name AS CHAR), CAST(data_type AS CHAR), CAST(coalesce(datetime_precision, 0) AS SIGNED)
@@ -159,19 +152,15 @@ pub(super) async fn find_table(connection: &mut MySqlConnection) -> Result<Found
     let columns = raw_sql(COLUMNS_FOUND).fetch_all(&mut *connection).await?;
     let columns = columns.iter().map(|column| Ok((column.try_get(0)?, column.try_get(1)?, column.try_get(2)?)));
     let columns = columns.collect::<Result<Vec<(String, String, i64)>, Error>>()?;
-    if columns.is_empty() {
-        return Ok(Found::Nothing);
-    }
-    if !COLUMNS.iter().all(|ours| columns.iter().any(|(name, ..)| name == ours)) {
-        let names: Vec<_> = columns.into_iter().map(|(name, ..)| name).collect();
-        return Ok(Found::Other(format!("of other columns ({})", names.join(", "))));
+    if let Some(found) = Found::by_columns(&columns.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>()) {
+        return Ok(found);
     }
     // An end that is rounded to whole seconds may come half a second early.
     if let Some((name, kind, digits)) = columns.iter().find(|(name, _, digits)| name.ends_with("_at") && *digits < 3) {
         return Ok(Found::Other(format!("whose {name} is a {kind}({digits}), not a datetime(3)")));
     }
     if raw_sql(KEYS_FOUND).fetch_all(connection).await?.is_empty() {
-        return Ok(Found::Other("that may have several rows of one component".to_owned()));
+        return Ok(Found::without_key());
     }
     Ok(Found::Ours)
 }

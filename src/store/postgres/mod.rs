@@ -10,125 +10,87 @@
 
 mod failure;
 mod listening;
-mod session;
 mod statement;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
+use sqlx::{ConnectOptions, Error};
 
-use super::contract::{Lock, StoreError};
-use super::server::{self, Access, Line};
-use super::sql::{self, Look, Row, Seat, Table};
+use super::contract::Lock;
+use super::server::{Access, Driver, Found, ServerRow, statement_timeout};
+use super::sql::{self, Look, Seat};
 use super::url::Database;
-use super::{LockConfig, OpenError, StoreOptions, Takeover};
+use super::{LockConfig, OpenError, Secret, StoreOptions};
 
-use listening::Listening;
-use session::Session;
-use statement::Statements;
+use listening::{Ear, Listening};
+use statement::PostgresStatements;
 
 /// The lock in `database`, whose table is made at the first call if it is missing.
 pub(super) fn open(database: &Database, options: &StoreOptions, config: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
     let (seat, access) = (Seat::new(config)?, Access::new(database, options)?);
-    let session = Session::new(access, &config.node.address, config.call_timeout);
-    let statements = Statements::new(&seat, session.statement_timeout());
-    let [line, watch] = [(); 2].map(|()| Line::new(server::patience(config.call_timeout)));
-    Ok(sql::lock(Postgres { seat, statements, session, line, watch, listening: Listening::default() }))
+    let name = format!("bellwether {}", config.node.address);
+    let driver = Postgres { name, statement_timeout: statement_timeout(config.call_timeout) };
+    let statements = PostgresStatements::new(&seat, driver.statement_timeout);
+    let ear = Ear { driver: driver.clone(), access: access.clone(), call_timeout: config.call_timeout };
+    let listening = Listening::new(ear, seat.component());
+    Ok(sql::lock(ServerRow::new(seat, statements, driver, access, config.call_timeout), listening))
 }
 
-/// The election's row in one database.
+#[derive(Clone)]
 struct Postgres {
-    seat: Seat,
-    statements: Statements,
-    session: Session,
-    line: Line<PgConnection>,
-    /// For looks that wait for a change: a renewal must not wait for their answers.
-    watch: Line<PgConnection>,
-    listening: Listening,
+    /// What operators see of us in `pg_stat_activity`.
+    name: String,
+    statement_timeout: Duration,
 }
 
 impl Postgres {
-    /// Sends one statement and says whether it changed a row.
-    async fn change(&self, operation: &'static str, statement: String) -> Result<bool, StoreError> {
-        let session = self.session.clone();
-        let ask = |mut connection| async move {
-            let changed = statement::change(&mut connection, statement).await;
-            session.answered(operation, connection, changed.map(|rows| rows > 0))
-        };
-        self.line.ask(|| self.session.open(), ask).await
-    }
-
-    async fn look_on(&self, line: &Line<PgConnection>, operation: &'static str) -> Result<Look, StoreError> {
-        let (session, look) = (self.session.clone(), self.statements.look());
-        let ask = |mut connection| async move {
-            match statement::look(&mut connection, look).await {
-                Ok(None) => (None, Err(session.only_reads(operation))),
-                Ok(Some(found)) => (Some(connection), Ok(found)),
-                Err(error) => session.answered(operation, connection, Err(error)),
-            }
-        };
-        line.ask(|| self.session.open(), ask).await
+    /// Nothing of it comes from the environment or from files that are not named in our options.
+    fn connect_options(&self, access: &Access, password: Option<&Secret>) -> PgConnectOptions {
+        let mut options = PgConnectOptions::new_without_pgpass()
+            .host(&access.host)
+            .port(access.port)
+            .username(&access.user)
+            .database(&access.database)
+            .password(password.map_or("", Secret::expose))
+            .application_name(&self.name)
+            // Poolers know no such parameter.
+            .extra_float_digits(None)
+            .ssl_mode(PgSslMode::Prefer)
+            .disable_statement_logging();
+        if let Some(cacert) = &access.cacert {
+            options = options.ssl_mode(PgSslMode::VerifyFull).ssl_root_cert_from_pem(cacert.clone());
+        }
+        if let Some(identity) = &access.identity {
+            options = options.ssl_client_cert_from_pem(&identity.cert).ssl_client_key_from_pem(&identity.key);
+        }
+        options
     }
 }
 
 #[async_trait]
-impl Table for Postgres {
-    fn seat(&self) -> &Seat {
-        &self.seat
+impl Driver for Postgres {
+    type Connection = PgConnection;
+
+    async fn connect(&self, access: &Access, password: Option<&Secret>) -> Result<PgConnection, Error> {
+        self.connect_options(access, password).connect().await
     }
 
-    fn place(&self) -> String {
-        self.session.to_string()
+    async fn find_table(&self, connection: &mut PgConnection) -> Result<Found, Error> {
+        statement::find_table(connection).await
     }
 
-    async fn look(&self, operation: &'static str) -> Result<Look, StoreError> {
-        self.session.bounded(operation, self.look_on(&self.line, operation)).await
+    async fn create_table(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        statement::create_table(connection, self.statement_timeout).await
     }
 
-    async fn watch(&self) -> Result<Look, StoreError> {
-        self.session.bounded("watch", self.look_on(&self.watch, "watch")).await
+    async fn look(&self, connection: &mut PgConnection, statement: String) -> Result<Option<Look>, Error> {
+        statement::look(connection, statement).await
     }
 
-    async fn insert(&self, version: i64) -> Result<bool, StoreError> {
-        self.change("acquire", self.statements.insert(version)).await
-    }
-
-    async fn take(&self, row: &Row, version: i64) -> Result<bool, StoreError> {
-        self.change("acquire", self.statements.take(row, version)).await
-    }
-
-    async fn renew(&self, version: i64) -> Result<bool, StoreError> {
-        self.change("renew", self.statements.renew(version)).await
-    }
-
-    async fn release(&self, operation: &'static str, version: Option<i64>) -> Result<(), StoreError> {
-        self.change(operation, self.statements.release(version)).await.map(drop)
-    }
-
-    async fn erase(&self) -> Result<(), StoreError> {
-        self.change("erase", self.statements.erase()).await.map(drop)
-    }
-
-    /// Much less often than where nothing is announced.
-    fn next_look(&self) -> Duration {
-        Takeover::next_look(self.seat.ttl()) * 5
-    }
-
-    async fn hint(&self, pause: Duration) -> bool {
-        let notice = self.listening.notice(&self.session, self.seat.component());
-        tokio::time::timeout(pause, notice).await.is_ok()
-    }
-
-    async fn unannounced(&self) {
-        self.listening.close().await;
-    }
-}
-
-impl fmt::Debug for Postgres {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Postgres({} in {})", self.seat.component(), self.session)
+    async fn change(&self, connection: &mut PgConnection, statement: String) -> Result<bool, Error> {
+        Ok(statement::change(connection, statement).await? > 0)
     }
 }

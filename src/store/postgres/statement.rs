@@ -9,8 +9,8 @@ use std::time::Duration;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Error, Row as _, raw_sql};
 
-use crate::store::server::quoted;
-use crate::store::sql::{COLUMNS, Look, Row, Seat};
+use crate::store::server::{Found, Statements, quoted};
+use crate::store::sql::{Look, Row, Seat};
 
 /// Where the beginning and the end of tenures are announced, with the component's name.
 pub(super) const CHANNEL: &str = "leader_leases";
@@ -20,7 +20,7 @@ pub(super) const CHANNEL: &str = "leader_leases";
 const QUIET: &str = "UNLISTEN *";
 
 /// The statements about one row, as one process sends them.
-pub(super) struct Statements {
+pub(super) struct PostgresStatements {
     component: String,
     holder: String,
     /// From the present to the end of a lease.
@@ -31,7 +31,7 @@ pub(super) struct Statements {
     announcement: String,
 }
 
-impl Statements {
+impl PostgresStatements {
     pub(super) fn new(seat: &Seat, statement_timeout: Duration) -> Self {
         let component = quoted(seat.component());
         Self {
@@ -42,8 +42,10 @@ impl Statements {
             component,
         }
     }
+}
 
-    pub(super) fn look(&self) -> String {
+impl Statements for PostgresStatements {
+    fn look(&self) -> String {
         let Self { component, settings, .. } = self;
         format!(
             "{settings}; SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now,
@@ -55,7 +57,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn insert(&self, version: i64) -> String {
+    fn insert(&self, version: i64) -> String {
         let Self { component, holder, ttl, settings, announcement } = self;
         format!(
             "{settings}; INSERT INTO leader_leases (component, holder_id, acquired_at, expires_at, version)
@@ -64,7 +66,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn take(&self, row: &Row, version: i64) -> String {
+    fn take(&self, row: &Row, version: i64) -> String {
         let Self { component, holder, ttl, settings, announcement } = self;
         let (holder_before, version_before) = (quoted(&row.holder_id), row.version);
         format!(
@@ -75,7 +77,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn renew(&self, version: i64) -> String {
+    fn renew(&self, version: i64) -> String {
         let Self { component, holder, ttl, settings, .. } = self;
         // The beginning follows a clock that was set back, or the end might come to lie before it.
         format!(
@@ -85,7 +87,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn release(&self, version: Option<i64>) -> String {
+    fn release(&self, version: Option<i64>) -> String {
         let Self { component, holder, settings, announcement, .. } = self;
         let version = version.map(|version| format!("AND version = {version}")).unwrap_or_default();
         format!(
@@ -94,7 +96,7 @@ impl Statements {
         )
     }
 
-    pub(super) fn erase(&self) -> String {
+    fn erase(&self) -> String {
         let Self { component, holder, settings, announcement, .. } = self;
         format!(
             "{settings}; DELETE FROM leader_leases
@@ -132,15 +134,6 @@ pub(super) async fn change(connection: &mut PgConnection, statement: String) -> 
     Ok(raw_sql(AssertSqlSafe(statement)).execute(connection).await?.rows_affected())
 }
 
-/// What lies where the table belongs.
-pub(super) enum Found {
-    Nothing,
-    /// A table that can hold our row.
-    Ours,
-    /// Another table, and what is wrong with it.
-    Other(String),
-}
-
 /// Looks at the table that the name leads to.
 pub(super) async fn find_table(connection: &mut PgConnection) -> Result<Found, Error> {
     const FIND: &str = "UNLISTEN *; SELECT attname::text, format_type(atttypid, NULL)
@@ -152,12 +145,8 @@ pub(super) async fn find_table(connection: &mut PgConnection) -> Result<Found, E
     let columns = raw_sql(FIND).fetch_all(&mut *connection).await?;
     let columns = columns.iter().map(|column| Ok((column.try_get(0)?, column.try_get(1)?)));
     let columns = columns.collect::<Result<Vec<(String, String)>, Error>>()?;
-    if columns.is_empty() {
-        return Ok(Found::Nothing);
-    }
-    if !COLUMNS.iter().all(|ours| columns.iter().any(|(name, _)| name == ours)) {
-        let names: Vec<_> = columns.into_iter().map(|(name, _)| name).collect();
-        return Ok(Found::Other(format!("of other columns ({})", names.join(", "))));
+    if let Some(found) = Found::by_columns(&columns.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>()) {
+        return Ok(found);
     }
     // Times without a zone would be compared in the zone of whoever asks.
     let zoneless = columns.iter().find(|(name, kind)| name.ends_with("_at") && kind != "timestamp with time zone");
@@ -165,7 +154,7 @@ pub(super) async fn find_table(connection: &mut PgConnection) -> Result<Found, E
         return Ok(Found::Other(format!("whose {name} is a {kind}, not a timestamp with time zone")));
     }
     if raw_sql(FIND_KEY).fetch_all(connection).await?.is_empty() {
-        return Ok(Found::Other("that may have several rows of one component".to_owned()));
+        return Ok(Found::without_key());
     }
     Ok(Found::Ours)
 }

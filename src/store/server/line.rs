@@ -9,18 +9,18 @@ use tokio::time::{Instant, timeout_at};
 use crate::store::contract::StoreError;
 
 /// One connection, on which calls take turns. It is nobody else's: no pool hands it out, recycles it or counts its age.
-pub(in crate::store) struct Line<C> {
+pub(super) struct Line<C> {
     slot: Mutex<Slot<C>>,
     patience: Patience,
 }
 
 /// How long a line waits for what a call has left behind.
 #[derive(Clone, Copy)]
-pub(in crate::store) struct Patience {
+pub(super) struct Patience {
     /// From the beginning of an opening to its end.
-    pub(in crate::store) open: Duration,
+    pub(super) open: Duration,
     /// From the sending of a statement to its answer.
-    pub(in crate::store) answer: Duration,
+    pub(super) answer: Duration,
 }
 
 /// What is under way survives the call that began it. Opening takes several round trips, which on a slow network may
@@ -34,7 +34,7 @@ enum Slot<C> {
 }
 
 impl<C: Send + 'static> Line<C> {
-    pub(in crate::store) fn new(patience: Patience) -> Self {
+    pub(super) fn new(patience: Patience) -> Self {
         Self { slot: Mutex::new(Slot::Closed), patience }
     }
 
@@ -42,7 +42,7 @@ impl<C: Send + 'static> Line<C> {
     ///
     /// # Cancel safety
     /// May be dropped at any point: what is under way goes on, and the next call begins after it.
-    pub(in crate::store) async fn ask<T, A>(
+    pub(super) async fn ask<T, A>(
         &self,
         open: impl FnOnce() -> BoxFuture<'static, Result<C, StoreError>>,
         statement: impl FnOnce(C) -> A,
@@ -97,7 +97,7 @@ impl<C: Send + 'static> Line<C> {
 }
 
 /// What became of a statement: the connection, unless it is no longer usable, and the outcome.
-pub(in crate::store) type Answered<C, T> = (Option<C>, Result<T, StoreError>);
+pub(super) type Answered<C, T> = (Option<C>, Result<T, StoreError>);
 
 #[cfg(test)]
 mod tests {

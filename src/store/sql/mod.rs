@@ -12,6 +12,7 @@
 //! wrote it may follow other rules.
 
 mod failure;
+mod notice;
 mod row;
 mod sighting;
 
@@ -22,10 +23,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::Takeover;
 use super::contract::{Attempt, Epoch, Leader, Lease, Lock, Renewal, StoreError};
 
 pub(super) use failure::Failure;
+pub(super) use notice::Notices;
 pub(super) use row::{COLUMNS, Look, Row, Seat};
 
 use sighting::Sightings;
@@ -66,30 +67,18 @@ pub(super) trait Table: Send + Sync + fmt::Debug + 'static {
 
     /// Deletes the row of an election that is over, or this process's.
     async fn erase(&self) -> Result<(), StoreError>;
-
-    /// The pause before the next look at the row, while nobody announces a change.
-    fn next_look(&self) -> Duration {
-        Takeover::next_look(self.seat().ttl())
-    }
-
-    /// Waits for `pause`, or until the database announces a change, and says whether it did.
-    async fn hint(&self, pause: Duration) -> bool {
-        tokio::time::sleep(pause).await;
-        false
-    }
-
-    /// A change was found that nobody had announced.
-    async fn unannounced(&self) {}
 }
 
-/// The lock that `table` keeps.
-pub(super) fn lock(table: impl Table) -> Arc<dyn Lock> {
-    Arc::new(RowLock(Arc::new(Shared { table, sightings: Sightings::default(), greatest: AtomicI64::new(0) })))
+/// The lock that `table` keeps, of whose changes one hears by `notices`.
+pub(super) fn lock(table: impl Table, notices: impl Notices) -> Arc<dyn Lock> {
+    let (notices, sightings) = (Box::new(notices), Sightings::default());
+    Arc::new(RowLock(Arc::new(Shared { table, notices, sightings, greatest: AtomicI64::new(0) })))
 }
 
 /// What a lock and its lease have in common.
 struct Shared<T> {
     table: T,
+    notices: Box<dyn Notices>,
     sightings: Sightings,
     /// The greatest version that this process has seen, also in rows that were deleted since.
     greatest: AtomicI64,
@@ -168,21 +157,21 @@ impl<T: Table> Lock for RowLock<T> {
     /// No database tells of what an operator does to the row, and some tell nobody of anything; so this looks again and
     /// again. A look waits for nobody and writes nothing.
     async fn changed(&self, seen: Option<&Leader>) -> Result<(), StoreError> {
-        let table = &self.0.table;
+        let Shared { table, notices, .. } = &*self.0;
         let mut announced = true;
         loop {
             let found = table.watch().await?;
             let holder = self.0.holder(found.row.as_ref())?;
             if holder.as_ref().map(|(leader, _)| leader) != seen {
                 if !announced {
-                    table.unannounced().await;
+                    notices.unannounced().await;
                 }
                 return Ok(());
             }
-            let pause = table.next_look();
+            let pause = notices.next_look(table.seat().ttl());
             // Just past the expiry, if that comes first.
             let left = holder.map(|(_, left)| left + Duration::from_millis(1));
-            announced = table.hint(pause.min(left.unwrap_or(pause))).await;
+            announced = notices.hint(pause.min(left.unwrap_or(pause))).await;
         }
     }
 }

@@ -28,7 +28,7 @@ use table::Statements;
 /// The lock in the file at `path`, which is made at the first call if it is missing.
 pub(super) fn open(path: &Path, config: &LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
     check_place(path)?;
-    Ok(sql::lock(File { seat: Seat::new(config)?, database: Database::new(path, busy_timeout(config.call_timeout)) }))
+    Ok(sql::lock(File { seat: Seat::new(config)?, database: Database::new(path, busy_timeout(config.call_timeout)) }, ()))
 }
 
 /// A file can be made later, its folder cannot.

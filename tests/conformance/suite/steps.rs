@@ -9,6 +9,7 @@ use bellwether::store::{Attempt, Leader, Lease, Lock, Renewal, StoreError};
 use tokio::time::{self, Instant};
 
 use crate::harness::Harness;
+use crate::rig::node;
 
 /// How long anything that needs no TTL to run out may take on a busy machine.
 pub(crate) const PROMPT: Duration = Duration::from_secs(30);
@@ -24,7 +25,7 @@ pub(crate) fn brief_client<S: Harness>(store: &S, port: u16) -> (Node, Arc<dyn L
 }
 
 fn client_with<S: Harness>(store: &S, port: u16, ttl: Duration) -> (Node, Arc<dyn Lock>) {
-    let node = Node::new(format!("127.0.0.1:{port}").parse().expect("an address"));
+    let node = node(port);
     let lock = store.lock(&node, ttl);
     (node, lock)
 }

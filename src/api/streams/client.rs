@@ -1,0 +1,115 @@
+//! The end that asks.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio_util::task::TaskTracker;
+use tracing::debug;
+
+use super::{Shape, Tasks, longest_answer};
+use crate::api::Limits;
+use crate::api::feed::RequestBody;
+use crate::api::io::{Wire, WireIo};
+
+/// A connection to an upstream, and how many requests are on it.
+pub(in crate::api) struct Lane {
+    sender: SendRequest<RequestBody>,
+    streams: Rc<Cell<u32>>,
+    most: u32,
+}
+
+/// A request's share of a connection, until its answer has ended.
+pub(in crate::api) struct Stream(Rc<Cell<u32>>);
+
+impl Stream {
+    fn new(streams: &Rc<Cell<u32>>) -> Self {
+        streams.set(streams.get() + 1);
+        Self(Rc::clone(streams))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// How a request fared.
+pub(in crate::api) enum Sent {
+    Answered(Response<Incoming>, Stream),
+    /// Nothing of it has left; here it is again.
+    Unsent(Request<RequestBody>),
+    /// The connection broke, or the upstream gave the request up.
+    Lost(hyper::Error),
+}
+
+impl Lane {
+    /// Begins to speak HTTP/2 over `wire`, and what has to run until the connection ends. That dropped, whatever still runs on
+    /// the connection is cut off.
+    ///
+    /// # Errors
+    /// When the connection breaks at once.
+    pub(in crate::api) async fn open(
+        wire: &Rc<Wire>,
+        shape: Shape,
+        limits: &Limits,
+    ) -> io::Result<(Self, impl Future<Output = ()> + use<>)> {
+        let tasks = TaskTracker::new();
+        let mut builder = http2::Builder::new(Tasks(tasks.clone()));
+        builder
+            .initial_stream_window_size(shape.stream_window)
+            .initial_connection_window_size(shape.connection_window)
+            .initial_max_send_streams(shape.streams as usize)
+            .max_frame_size(shape.frame)
+            .max_header_list_size(longest_answer(limits));
+        wire.keep_alive();
+        let severed = Severed(Rc::clone(wire));
+        let (sender, connection) = builder.handshake(TokioIo::new(WireIo(Rc::clone(wire)))).await.map_err(io::Error::other)?;
+        let running = async move {
+            let _severed = severed;
+            if let Err(error) = connection.await {
+                debug!(%error, "a connection with streams to an upstream broke");
+            }
+            // It takes no more requests; those that are on it may finish.
+            tasks.close();
+            tasks.wait().await;
+        };
+        Ok((Self { sender, streams: Rc::default(), most: shape.streams }, running))
+    }
+
+    pub(in crate::api) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    pub(in crate::api) fn has_room(&self) -> bool {
+        !self.is_closed() && self.streams.get() < self.most
+    }
+
+    /// Sends a request and waits for the head of its answer, for as long as that takes. It counts from the call on.
+    pub(in crate::api) fn send(&mut self, request: Request<RequestBody>) -> impl Future<Output = Sent> + use<> {
+        let (sending, stream) = (self.sender.try_send_request(request), Stream::new(&self.streams));
+        async move {
+            match sending.await {
+                Ok(answer) => Sent::Answered(answer, stream),
+                Err(mut error) => match error.take_message() {
+                    Some(request) => Sent::Unsent(request),
+                    None => Sent::Lost(error.into_error()),
+                },
+            }
+        }
+    }
+}
+
+/// Cuts a connection off when dropped, whatever still runs on it.
+struct Severed(Rc<Wire>);
+
+impl Drop for Severed {
+    fn drop(&mut self) {
+        self.0.sever();
+    }
+}

@@ -1,0 +1,77 @@
+//! The end that answers: every request is served as if it had come on a connection of its own.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::task::TaskTracker;
+use tracing::trace;
+
+use super::{Shape, Tasks, longest_request};
+use crate::api::body::ResponseBody;
+use crate::api::dispatch::{self, Gone};
+use crate::api::io::WireIo;
+use crate::api::session::{Busy, Session};
+
+/// Serves the connection until it ends: because the other side closes it, because it was idle for as long as a client's
+/// may be, or because `ends` says at a turn of the worker that it is to go. It is then told so (GOAWAY, RFC 9113 §6.8): what
+/// runs may finish, and nothing is lost of what it sends too late.
+pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn() -> bool) {
+    let core = Rc::clone(&session.core);
+    let limits = core.config.limits;
+    let tasks = TaskTracker::new();
+    let used = Rc::new(Cell::new(true));
+    let mut builder = http2::Builder::new(Tasks(tasks.clone()));
+    builder
+        .initial_stream_window_size(shape.stream_window)
+        .initial_connection_window_size(shape.connection_window)
+        .max_concurrent_streams(shape.streams)
+        .max_frame_size(shape.frame)
+        .max_send_buf_size(shape.stream_window as usize)
+        .max_header_list_size(longest_request(&limits.after_a_hop()))
+        .auto_date_header(false);
+    let service = {
+        let (core, wire, peer, used) = (Rc::clone(&core), Rc::clone(&session.wire), session.peer.clone(), Rc::clone(&used));
+        service_fn(move |request| {
+            used.set(true);
+            answer(Session::new(&core, &wire, peer.clone()), request)
+        })
+    };
+    session.wire.keep_alive();
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(WireIo(Rc::clone(&session.wire))), service));
+    let mut idle = interval(limits.head_timeout);
+    idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = false;
+    loop {
+        let is_to_end = tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    trace!(%error, "a connection with streams broke");
+                }
+                return;
+            }
+            () = core.turn.notified() => ends(),
+            _ = idle.tick() => !used.take() && tasks.is_empty(),
+        };
+        if is_to_end && told && tasks.is_empty() {
+            // The other side has had its time to go.
+            return;
+        }
+        if is_to_end && !std::mem::replace(&mut told, true) {
+            connection.as_mut().graceful_shutdown();
+        }
+    }
+}
+
+/// A request on a stream of its own.
+async fn answer(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
+    let answer = dispatch::serve(Busy::new(&session), request).await?;
+    Ok(answer.map(ResponseBody::for_stream))
+}

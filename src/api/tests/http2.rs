@@ -1,0 +1,222 @@
+//! Clients that speak HTTP/2.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::rig::*;
+
+type AnyBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
+
+fn bodiless() -> AnyBody {
+    Full::default().boxed()
+}
+
+/// What a client says over HTTP/2, until it is dropped.
+struct Http2Client {
+    sender: SendRequest<AnyBody>,
+    connection: JoinSet<hyper::Result<()>>,
+}
+
+impl Http2Client {
+    async fn connect(node: &TestNode) -> Self {
+        let socket = TcpStream::connect(node.address).await.unwrap();
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+        Self { sender, connection: [connection].into_iter().collect() }
+    }
+
+    async fn send(&mut self, request: Request<AnyBody>) -> hyper::Result<Response<Incoming>> {
+        self.sender.ready().await?;
+        self.sender.send_request(request).await
+    }
+
+    async fn get(&mut self, target: &str) -> (StatusCode, HeaderMap, String) {
+        read(self.send(get(target)).await.unwrap()).await
+    }
+}
+
+fn get(target: &str) -> Request<AnyBody> {
+    Request::get(format!("http://shop.example{target}")).body(bodiless()).unwrap()
+}
+
+async fn read(answer: Response<Incoming>) -> (StatusCode, HeaderMap, String) {
+    let (head, body) = answer.into_parts();
+    let text = String::from_utf8(body.collect().await.unwrap().to_bytes().into()).unwrap();
+    (head.status, head.headers, text)
+}
+
+/// A body whose pieces are said one by one.
+struct Spoken(mpsc::Receiver<Frame<Bytes>>);
+
+impl Body for Spoken {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|frame| frame.map(Ok))
+    }
+}
+
+/// A primary, and a replica of it.
+async fn chain(app: &TestApp) -> [TestNode; 2] {
+    let primary = TestNode::start(Some(app));
+    primary.lead(1);
+    let replica = TestNode::start(None);
+    replica.follow(&primary, 1);
+    [replica, primary]
+}
+
+#[tokio::test]
+async fn a_request_reaches_the_app_as_http1_says_it() {
+    let app = TestApp::hello().await;
+    for node in &chain(&app).await {
+        let mut client = Http2Client::connect(node).await;
+        let mut request = get("/a%2Fb?c=d");
+        for cookie in ["a=1", "b=2"] {
+            request.headers_mut().append("cookie", cookie.parse().unwrap());
+        }
+        request.headers_mut().insert("bellwether-epoch", "99".parse().unwrap());
+        let (status, headers, text) = read(client.send(request).await.unwrap()).await;
+        assert_eq!((status, text.as_str()), (StatusCode::OK, "hello"));
+        assert_eq!(headers["bellwether-epoch"], "1");
+        let seen = app.last();
+        assert_eq!(seen.line, "GET /a%2Fb?c=d HTTP/1.1");
+        assert_eq!(seen.field("host"), Some("shop.example"));
+        assert_eq!(seen.field("cookie"), Some("a=1; b=2"), "RFC 9113 §8.2.3");
+        assert_eq!(seen.field("bellwether-epoch"), Some("1"));
+        assert_eq!(seen.field("x-forwarded-host"), Some("shop.example"));
+    }
+}
+
+#[tokio::test]
+async fn the_nodes_own_routes_answer_too() {
+    let node = TestNode::start(None);
+    let mut client = Http2Client::connect(&node).await;
+    let (status, _, text) = client.get("/_ping").await;
+    assert_eq!((status, text.as_str()), (StatusCode::OK, "OK"));
+}
+
+#[tokio::test]
+async fn a_body_streams_to_the_app_and_its_trailers_with_it() {
+    let app = TestApp::answering(|request| ok(&String::from_utf8_lossy(&request.body))).await;
+    for node in &chain(&app).await {
+        let mut client = Http2Client::connect(node).await;
+        let (say, spoken) = mpsc::channel(8);
+        let request = Request::post("http://test/").header("trailer", "x-sum").body(Spoken(spoken).boxed()).unwrap();
+        client.sender.ready().await.unwrap();
+        let answer = client.sender.send_request(request);
+        for piece in ["one ", "two"] {
+            say.send(Frame::data(Bytes::from_static(piece.as_bytes()))).await.unwrap();
+        }
+        say.send(Frame::trailers([("x-sum".parse().unwrap(), "7".parse().unwrap())].into_iter().collect())).await.unwrap();
+        drop(say);
+        assert_eq!(read(answer.await.unwrap()).await.2, "one two");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_taken_back_is_taken_from_the_app() {
+    // B99.
+    let go = Go::new();
+    let app = slow_app(&go).await;
+    for node in &chain(&app).await {
+        let mut client = Http2Client::connect(node).await;
+        let (ended, left) = (app.seen.ended(), outcome(&node.totals(), "left"));
+        let answer = client.send(get("/slow")).await.unwrap();
+        drop(answer);
+        until("the app's connection ends", || app.seen.ended() > ended).await;
+        node.until("it counts as left", |totals| outcome(totals, "left") == left + 1).await;
+        assert_eq!(client.get("/quick").await.2, "quick", "the connection stays");
+    }
+}
+
+#[tokio::test]
+async fn requests_are_held_side_by_side_and_leave_one_by_one() {
+    let app = TestApp::hello().await;
+    let node = TestNode::start(Some(&app));
+    let mut client = Http2Client::connect(&node).await;
+    let mut held = JoinSet::new();
+    let mut leaving = None;
+    for _ in 0..3 {
+        client.sender.ready().await.unwrap();
+        leaving = Some(held.spawn(client.sender.send_request(get("/"))));
+    }
+    node.until("all wait", |totals| totals.held == 3).await;
+    leaving.unwrap().abort();
+    node.until("one has left", |totals| totals.held == 2 && outcome(totals, "left") == 1).await;
+    node.lead(1);
+    assert!(held.join_next().await.unwrap().is_err_and(|error| error.is_cancelled()));
+    for answer in held.join_all().await {
+        assert_eq!(answer.unwrap().status(), StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn a_closing_node_finishes_what_runs_and_sends_the_rest_away() {
+    let go = Go::new();
+    let app = slow_app(&go).await;
+    let node = TestNode::start(Some(&app));
+    node.lead(1);
+    let mut client = Http2Client::connect(&node).await;
+    let answer = client.send(get("/slow")).await.unwrap();
+    let close = node.plane.close(SOON);
+    let finish = async {
+        while let Ok(quick) = client.send(get("/quick")).await {
+            assert_eq!(read(quick).await.2, "quick", "until the client is told to go");
+        }
+        go.on();
+        assert_eq!(read(answer).await.2, "slow");
+        client.connection.join_next().await.unwrap().unwrap().unwrap();
+    };
+    tokio::join!(close, finish);
+}
+
+#[tokio::test]
+async fn a_preface_may_come_byte_by_byte_and_a_post_is_none() {
+    let app = TestApp::hello().await;
+    let node = TestNode::start(Some(&app));
+    node.lead(1);
+    let mut slow = TcpStream::connect(node.address).await.unwrap();
+    slow.set_nodelay(true).unwrap();
+    for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" {
+        slow.write_all(&[*byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let mut head = [0; 9];
+    tokio::io::AsyncReadExt::read_exact(&mut slow, &mut head).await.unwrap();
+    assert_eq!(head[3], 4, "a SETTINGS frame");
+
+    let mut plain = node.client().await;
+    for part in ["P", "R", "OPFIND / HTTP/1.1\r\nHost: test\r\n\r\n"] {
+        plain.say(part).await;
+    }
+    assert_eq!(plain.answer().await.text(), "hello");
+}
+
+#[tokio::test]
+async fn a_node_without_http2_takes_its_preface_for_no_request() {
+    let node = TestNode::with(None, |config| config.http2 = false);
+    let mut client = node.client().await;
+    client.say("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn connect_is_refused() {
+    let node = TestNode::start(None);
+    let mut client = Http2Client::connect(&node).await;
+    let request = Request::connect("shop.example:443").body(bodiless()).unwrap();
+    assert_eq!(client.send(request).await.unwrap().status(), StatusCode::BAD_REQUEST);
+}

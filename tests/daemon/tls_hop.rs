@@ -1,0 +1,355 @@
+//! TLS between nodes, and to the app: who is believed, what is told of clients, and failovers under mutual TLS.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+
+use crate::support::app::App;
+use crate::support::certificates::{Authority, Credentials, LONG, Wanted};
+use crate::support::cluster::Cluster;
+use crate::support::daemon::{Daemon, Manage};
+use crate::support::http::{Broken, Client, Method, get, request, with};
+use crate::support::ledger::{Ledger, REQUEST_ID};
+use crate::support::load::{Load, Outcome};
+use crate::support::pair::Pair;
+use crate::support::raw::Origin;
+use crate::support::secure::{self, HERE, NODE, Secure, World};
+use crate::support::store::{Kind, Store};
+use crate::support::{wait_for, within};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const TTL: Duration = Duration::from_secs(2);
+
+async fn cluster(world: &World) -> Cluster {
+    let own = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.secured("--tlsverify", &files, &world.secure())
+    };
+    let store = Store::start(Kind::Sqlite, world.folder.path()).await;
+    Cluster::start_on(store, TTL, [&own, &own, &own]).await
+}
+
+fn values(seen: &Value, name: &str) -> Vec<String> {
+    let pairs = seen["headers"].as_array().expect("headers").iter();
+    pairs.filter(|pair| pair[0] == name).map(|pair| pair[1].as_str().expect("text").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_planned_handover_under_mutual_tls_fails_no_request() {
+    let world = World::new();
+    let cluster = cluster(&world).await;
+    let (one, load) = (cluster.watch(), Load::start(cluster.places(), 5));
+    load.answers(60).await;
+    let first = cluster.settled(3, LIMIT).await;
+    let epoch = cluster.epoch_at(first).await;
+    assert_eq!(cluster.nodes[first].resign().await.status, 200);
+    let second = cluster.settled_after(epoch, 3, LIMIT).await;
+    assert_ne!(first, second);
+    load.answers(60).await;
+    let outcomes = load.stop().await;
+    outcomes.iter().for_each(Outcome::assert_answered);
+    cluster.assert_told_the_truth(&outcomes);
+
+    one.assert_never_two();
+    cluster.balances().await;
+}
+
+#[tokio::test]
+async fn a_planned_stop_under_mutual_tls_fails_no_request() {
+    let world = World::new();
+    let mut cluster = cluster(&world).await;
+    let one = cluster.watch();
+    let first = cluster.settled(3, LIMIT).await;
+    let load = Load::start(cluster.others(first).map(|node| cluster.nodes[node].place()), 5);
+    load.answers(40).await;
+    cluster.nodes[first].signal(Signal::TERM);
+    assert_eq!(cluster.nodes[first].ended(LIMIT).await.code(), Some(0));
+    load.answers(40).await;
+    let outcomes = load.stop().await;
+    outcomes.iter().for_each(Outcome::assert_answered);
+    cluster.assert_told_the_truth(&outcomes);
+    one.assert_never_two();
+    cluster.balances().await;
+}
+
+#[tokio::test]
+async fn a_killed_primary_is_replaced_under_mutual_tls() {
+    let world = World::new();
+    let mut cluster = cluster(&world).await;
+    let one = cluster.watch();
+    let first = cluster.settled(3, LIMIT).await;
+    let epoch = cluster.epoch_at(first).await;
+    let load = Load::start(cluster.others(first).map(|node| cluster.nodes[node].place()), 5);
+    load.answers(40).await;
+    cluster.nodes[first].kill().await;
+    cluster.settled_after(epoch, 2, LIMIT).await;
+    load.answers(40).await;
+    let outcomes = load.stop().await;
+    outcomes.iter().for_each(Outcome::assert_survived);
+    cluster.assert_told_the_truth(&outcomes);
+    one.assert_never_two();
+    cluster.restart(first);
+    cluster.settled(3, LIMIT).await;
+    cluster.balances().await;
+}
+
+/// A hop over TLS keeps its connections: tickets that a server hands out unasked do not make an idle one look closed.
+#[tokio::test]
+async fn connections_over_tls_are_used_again() {
+    let world = World::new();
+    let app = App::start_secured("a", &Ledger::default(), &world.node("app")).await;
+    let own = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.secured("--tlsverify", &files, &world.secure()).with(["--workers", "1"])
+    };
+    let pair = Pair::start_with(&format!("https://{}", app.address()), own).await;
+    let client = Client::new(pair.replica.place());
+    let post = async || {
+        let answer = client.send(request(Method::POST, "/who", "an order")).await.unwrap();
+        assert_eq!((answer.status.as_u16(), answer.text()), (200, "a"));
+    };
+    post().await;
+    let hops = async || pair.primary.metrics().await.value("tls_handshakes_total{result=\"done\"}");
+    let (before, opened) = (hops().await, app.connections());
+    for _ in 0..40 {
+        post().await;
+    }
+    // Each reading opens a connection of its own.
+    let (after, opened_since) = (hops().await - before - 1.0, app.connections() - opened);
+    assert!(
+        after <= 3.0 && opened_since <= 3,
+        "for 40 requests one after the other: {after} connections to the primary, {opened_since} to the app"
+    );
+}
+
+#[tokio::test]
+async fn nodes_believe_what_nodes_say_of_a_client_and_nobody_else() {
+    let world = World::new();
+    let app = App::start("a", &Ledger::default()).await;
+    let own = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.secured("--tlsverify", &files, &world.secure())
+    };
+    let pair = Pair::start_with(&format!("http://{}", app.address()), own).await;
+    // A replica sends whatever claims to come from a node back to it.
+    let forged = ("bellwether-hop", "0123456789abcdef;epoch=0");
+    let cases = [("127.0.0.1", Some(forged)), ("127.0.0.1", None), ("127.0.0.1, 127.0.0.1", None)];
+    let [primary, replica] = pair.places();
+    for (place, (addresses, more)) in [primary.clone(), primary, replica].into_iter().zip(cases) {
+        let client = Client::new(place);
+        // The second time over the connection that the nodes share.
+        for _ in 0..2 {
+            let mut asked = request(Method::GET, "/echo", "");
+            let lies = [("x-forwarded-for", "10.9.9.9"), ("x-forwarded-proto", "gopher"), ("host", "service.example")];
+            for (name, value) in lies.into_iter().chain(more) {
+                asked = with(asked, name, value);
+            }
+            let seen = client.send(asked).await.unwrap().json();
+            assert_eq!(values(&seen, "x-forwarded-for").join(", "), addresses, "{seen}");
+            assert_eq!(values(&seen, "x-forwarded-proto"), ["https"], "{seen}");
+            assert_eq!(values(&seen, "x-forwarded-host"), ["service.example"], "{seen}");
+            assert_eq!(values(&seen, "host"), ["service.example"], "{seen}");
+        }
+    }
+}
+
+/// Two nodes in one election, each started in a way of its own; only the first is in front of an app.
+async fn two(
+    leads: impl Fn(Manage) -> Manage,
+    advertise: Option<SocketAddr>,
+    follows: impl Fn(Manage) -> Manage,
+) -> (Daemon, Daemon, App, TempDir) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = format!("sqlite://{}", folder.path().join("election.db").display());
+    let app = App::start("a", &Ledger::default()).await;
+    let leader = Manage::new("leader", folder.path());
+    let address = advertise.unwrap_or(leader.address).to_string();
+    let leader = leads(leader.replicated_as(&address, &store, LIMIT)).upstream(app.address()).start().await;
+    leader.becomes("primary", LIMIT).await;
+    let follower = Manage::new("follower", folder.path()).replicated(&store, LIMIT).with(["--hold-timeout", "2s"]);
+    let follower = follows(follower).start().await;
+    follower.becomes("replica", LIMIT).await;
+    (leader, follower, app, folder)
+}
+
+/// What a client is told who sends an order through `node`.
+async fn told(node: &Daemon) -> (u16, Value) {
+    let answer = Client::new(node.place()).send(request(Method::POST, "/who", "an order")).await.expect("an answer");
+    let said = answer.json();
+    assert_eq!(said["verdict"], "not-sent", "{said}");
+    (answer.status.as_u16(), said)
+}
+
+/// B106: an impostor at the leader's address sees no request, and the client is told why.
+#[tokio::test]
+async fn a_leader_that_is_not_whom_it_should_be_gets_no_request() {
+    let world = World::new();
+    let others = Authority::new(world.folder.path(), "others");
+    for (files, words) in [
+        (others.issue(Wanted { name: "impostor", hosts: HERE, usage: NODE, life: LONG }), "was issued by no CA"),
+        (
+            world.authority.issue(Wanted { name: "elsewhere", hosts: "DNS:ha.example", usage: NODE, life: LONG }),
+            "is for ha.example and not for 127.0.0.1",
+        ),
+        (
+            world.authority.issue(Wanted { name: "over", hosts: HERE, usage: NODE, life: ("20200101000000Z", "20210101000000Z") }),
+            "ran out on 2021",
+        ),
+    ] {
+        let impostor = Origin::bind().await;
+        let at = Some(impostor.address());
+        let secured = |manage: Manage| {
+            let files = world.node(&manage.name);
+            manage.secured("--tls", &files, &world.secure())
+        };
+        let (_leader, follower, app, _folder) = two(secured, at, secured).await;
+        // The leader asks itself at its start whether it is there, so more than one connects.
+        let serve = async {
+            loop {
+                let (stream, _) = impostor.accept_bare().await;
+                // The handshake ends with the other's refusal; nothing but that was sent.
+                assert!(secure::accept(&files, stream).await.is_err());
+            }
+        };
+        let said = tokio::select! {
+            said = told(&follower) => said,
+            () = serve => unreachable!("it serves for ever"),
+        };
+        assert_eq!((said.0, said.1["reason"].as_str()), (502, Some("upstream-failed")), "{}", said.1);
+        assert!(said.1["message"].as_str().unwrap().contains(words), "{words}: {}", said.1);
+        assert_eq!(app.connections(), 0);
+        assert!(follower.log().contains(words), "{}", follower.log());
+    }
+}
+
+/// B104: one that was told to speak TLS and one that was not.
+#[tokio::test]
+async fn nodes_that_disagree_about_tls_say_so() {
+    let world = World::new();
+    let secured = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.secured("--tls", &files, &world.secure())
+    };
+    let (_leader, follower, _app, _folder) = two(secured, None, |manage| manage).await;
+    let (status, said) = told(&follower).await;
+    assert_eq!((status, said["message"].as_str().unwrap().contains("speaks TLS, and this node does not")), (502, true), "{said}");
+    let (_leader, follower, _app, _folder) = two(|manage| manage, None, secured).await;
+    let (status, said) = told(&follower).await;
+    assert_eq!((status, said["message"].as_str().unwrap().contains("it does not speak TLS")), (502, true), "{said}");
+}
+
+/// A replica whose certificate the leader does not believe never has an order lost in the connection that is refused.
+#[tokio::test]
+async fn an_order_is_not_sent_to_a_leader_that_refuses_this_node() {
+    let world = World::new();
+    let others = Authority::new(world.folder.path(), "others");
+    let both = world.folder.path().join("both.pem");
+    std::fs::write(&both, [world.authority.file(), others.file()].map(|file| std::fs::read_to_string(file).unwrap()).concat()).unwrap();
+    let foreign = Credentials { ca: both, ..others.issue(Wanted { name: "foreign", hosts: HERE, usage: NODE, life: LONG }) };
+    let asked_by = Secure::of(&Credentials { ca: foreign.ca.clone(), ..world.user.clone() });
+    let leads = |manage: Manage| manage.secured("--tlsverify", &world.node("leader"), &world.secure());
+    let follows = |manage: Manage| manage.secured("--tlsverify", &foreign, &asked_by);
+    let (_leader, follower, app, _folder) = two(leads, None, follows).await;
+    for _ in 0..3 {
+        let (status, said) = told(&follower).await;
+        assert_eq!((status, said["reason"].as_str()), (503, Some("no-primary")), "{said}");
+        assert!(said["message"].as_str().unwrap().contains("alert"), "{said}");
+    }
+    assert_eq!(app.connections(), 0);
+}
+
+/// A lone node without TLS of its own in front of an app that speaks it, believing what `SSL_CERT_FILE` names.
+async fn in_front_of(app: &str, ca: &Path, folder: &Path) -> Daemon {
+    let manage = Manage::new("node", folder).with(["--upstream", app]);
+    manage.env([("SSL_CERT_FILE", ca.display().to_string())]).start().await
+}
+
+#[tokio::test]
+async fn an_app_behind_tls_is_reached_and_checked() {
+    let world = World::new();
+    let ca = world.authority.file();
+    let app = App::start_secured("a", &Ledger::default(), &world.node("app")).await;
+    let port = app.address().port();
+    for host in ["127.0.0.1", "localhost"] {
+        let node = in_front_of(&format!("https://{host}:{port}"), &ca, world.folder.path()).await;
+        let asked = with(with(request(Method::POST, "/echo", vec![b'x'; 3_000_000]), "host", "service.example"), REQUEST_ID, "1");
+        let seen = Client::new(node.place()).send(asked).await.unwrap().json();
+        assert_eq!((seen["length"].as_u64(), values(&seen, "host")), (Some(3_000_000), vec!["service.example".to_owned()]), "{seen}");
+        assert_eq!(get(node.place(), "/big?mb=8").await.body.len(), 8 << 20);
+    }
+    let others = Authority::new(world.folder.path(), "others");
+    let elsewhere = world.authority.issue(Wanted { name: "elsewhere", hosts: "DNS:ha.example", usage: NODE, life: LONG });
+    let named = App::start_secured("b", &Ledger::default(), &elsewhere).await;
+    for (app, ca, words) in [
+        (&app, others.file(), "its certificate was issued by no CA"),
+        (&named, ca, "its certificate is for ha.example and not for 127.0.0.1"),
+    ] {
+        let node = in_front_of(&format!("https://{}", app.address()), &ca, world.folder.path()).await;
+        let (status, said) = told(&node).await;
+        assert!(status == 502 && said["message"].as_str().unwrap().contains(words), "{said}");
+    }
+}
+
+/// RFC 9112 §9.8: where the end of the connection is the end of the body, only TLS tells a whole one from a cut one.
+#[tokio::test]
+async fn a_body_that_ends_with_its_connection_is_whole_only_if_tls_says_so() {
+    let world = World::new();
+    let files = world.node("app");
+    for says_so in [true, false] {
+        let origin = Origin::bind().await;
+        let node = in_front_of(&format!("https://{}", origin.address()), &world.authority.file(), world.folder.path()).await;
+        let app = async {
+            let (stream, _) = origin.accept_bare().await;
+            let mut stream = secure::accept(&files, stream).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nall of it").await.unwrap();
+            stream.flush().await.unwrap();
+            if says_so {
+                stream.shutdown().await.unwrap();
+            } else {
+                let (tcp, _) = stream.into_inner();
+                tcp.into_std().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
+            }
+        };
+        let client = Client::new(node.place());
+        let (answer, ()) = tokio::join!(client.send(request(Method::GET, "/", "")), app);
+        match answer {
+            Ok(answer) => assert!(says_so && answer.text() == "all of it", "{answer:?}"),
+            Err(broken) => assert!(!says_so && broken == Broken::Cut, "{broken:?}"),
+        }
+    }
+}
+
+/// Both sides say goodbye: a client is told that an idle connection was closed and not cut, and so is an app.
+#[tokio::test]
+async fn idle_connections_end_with_a_goodbye() {
+    use tokio::io::AsyncReadExt;
+    let world = World::new();
+    let files = world.node("app");
+    let origin = Origin::bind().await;
+    let upstream = format!("https://{}", origin.address());
+    let mut node = Manage::new("node", world.folder.path())
+        .with(["--upstream", &upstream])
+        .secured("--tls", &world.node("node"), &world.secure())
+        .start()
+        .await;
+    let mut client = world.secure().connect(node.address()).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let (stream, _) = origin.accept_bare().await;
+    let mut app = secure::accept(&files, stream).await.unwrap();
+    app.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+    let mut read = vec![0; 4096];
+    let length = within("an answer", LIMIT, client.read(&mut read)).await.unwrap();
+    assert!(read[..length].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&read[..length]));
+    // Without a goodbye the library makes an error of an end. The node gives an idle app up after some seconds.
+    let mut head = Vec::new();
+    within("the end of the app's connection", LIMIT, app.read_to_end(&mut head)).await.expect("a goodbye to the app");
+    node.signal(Signal::TERM);
+    within("the end of the client's connection", LIMIT, client.read_to_end(&mut read)).await.expect("a goodbye to the client");
+    assert_eq!(node.ended(LIMIT).await.code(), Some(0));
+    wait_for("the log to say so", LIMIT, async || if node.log().contains("Stopped") { Ok(()) } else { Err(node.log()) }).await;
+}
