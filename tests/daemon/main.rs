@@ -21,6 +21,7 @@ mod outage;
 mod partition;
 mod planned;
 mod scenario;
+mod slow;
 mod start;
 mod stream;
 mod tls_app;
