@@ -8,6 +8,7 @@ mod http2;
 mod keepalive;
 mod leaders;
 mod leaving;
+mod limits;
 mod passing;
 pub(super) mod rig;
 mod secured;
