@@ -8,7 +8,7 @@ BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprot
 TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io kubectl=kubernetes-client openssl=openssl python3=python3 pip3=python3-pip
 /usr/share/zookeeper/bin/zkCli.sh=zookeeper /usr/lib/python3/dist-packages/kazoo=python3-kazoo
 /usr/share/java/curator-recipes.jar=libcurator-recipes-java
-/usr/lib/postgresql/*/bin/initdb=postgresql mariadbd=mariadb-server"
+/usr/lib/postgresql/*/bin/initdb=postgresql mariadbd=mariadb-server pgbouncer=pgbouncer"
 
 # What tests need and no Debian package has.
 beyond_debian() {

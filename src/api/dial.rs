@@ -7,6 +7,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::api::ahead::Ahead;
 use crate::api::io::Socket;
 use crate::cluster::Upstream;
 use crate::tls;
@@ -48,12 +49,12 @@ impl Way {
     pub(super) async fn dial(&self, deadline: Instant) -> io::Result<Socket> {
         match &self.upstream {
             Upstream::Unix(path) => timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)?.map(Socket::Unix),
-            Upstream::Http { host, port } => connect(host, *port, deadline).await.map(Socket::Tcp),
+            Upstream::Http { host, port } | Upstream::H2c { host, port } => connect(host, *port, deadline).await.map(Socket::Tcp),
             Upstream::Https { host, port } => {
                 let stream = connect(host, *port, deadline).await?;
                 let tls = self.tls.as_ref().ok_or_else(|| io::Error::other("nobody said whom to believe there"))?;
                 // Boxed, so that those who dial without TLS have no room for it.
-                let stream = timeout(HANDSHAKE, Box::pin(tls.connect(host, stream))).await.map_err(late)??;
+                let stream = timeout(HANDSHAKE, Box::pin(tls.connect(host, Ahead::new(stream)))).await.map_err(late)??;
                 Ok(Socket::Tls(Box::new(stream.into())))
             }
         }

@@ -3,25 +3,22 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::api::body::ResponseBody;
+use crate::api::carrier::Carrier;
 use crate::api::error::{Failure, Reason, Verdict};
 use crate::api::feed::{Feed, RequestBody};
 use crate::api::headers::{self, Origin, Terms};
 use crate::api::hold::Cause;
 use crate::api::io::Wire;
 use crate::api::ledger::Outcome;
-use crate::api::pool::Lease;
 use crate::api::session::{Busy, Next};
-use crate::api::streams;
 use crate::api::upgrade::Tunnel;
 use crate::api::worker::Core;
 
@@ -81,9 +78,11 @@ impl Exchange {
         Some(request)
     }
 
-    /// Takes back a request that was not sent.
+    /// Takes back a request that was not sent, unless it was a copy.
     pub(super) fn put_back(&mut self, request: Request<RequestBody>) {
-        self.head.headers = request.into_parts().0.headers;
+        if self.head.headers.is_empty() {
+            self.head.headers = request.into_parts().0.headers;
+        }
     }
 
     /// Whether another attempt could send the request as it came.
@@ -120,7 +119,7 @@ impl Exchange {
     pub(super) async fn answer(
         self,
         answer: Response<Incoming>,
-        carrier: impl Into<Carrier>,
+        carrier: Carrier,
         origin: Origin,
         sign: impl FnOnce(&mut HeaderMap),
     ) -> Attempt {
@@ -152,7 +151,7 @@ impl Exchange {
             head.extensions.insert(ReasonPhrase::from_static(b""));
         }
         let body = if switches {
-            let Some((upstream, early, cut)) = carrier.into().into_tunnel().await else {
+            let Some((upstream, early, cut)) = carrier.into_tunnel().await else {
                 let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app's connection broke at its switch of protocols");
                 return Attempt::Failed(self, failure);
             };
@@ -160,41 +159,10 @@ impl Exchange {
             self.session.becomes(Next::Tunnel(tunnel));
             ResponseBody::empty()
         } else {
-            let tail = Tail { session: self.session, ticket: self.ticket, carrier: carrier.into(), feed: self.feed, _hidden: self.hidden };
+            let tail = Tail { session: self.session, ticket: self.ticket, carrier, feed: self.feed, _hidden: self.hidden };
             stream(&head.headers, body, tail)
         };
         Attempt::Answered(Response::from_parts(head, body))
-    }
-}
-
-/// What an answer comes over, until it has ended.
-pub(super) enum Carrier {
-    /// A connection of its own.
-    Connection(Lease),
-    /// A stream of a shared one.
-    Stream(streams::Stream),
-}
-
-impl Carrier {
-    fn give_back(self) {
-        match self {
-            Self::Connection(lease) => lease.give_back(),
-            Self::Stream(stream) => drop(stream),
-        }
-    }
-
-    async fn into_tunnel(self) -> Option<(Rc<Wire>, Bytes, CancellationToken)> {
-        match self {
-            Self::Connection(lease) => lease.into_tunnel().await,
-            // Nothing that asks for an upgrade goes over a shared connection.
-            Self::Stream(_) => None,
-        }
-    }
-}
-
-impl From<Lease> for Carrier {
-    fn from(lease: Lease) -> Self {
-        Self::Connection(lease)
     }
 }
 

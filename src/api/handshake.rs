@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::debug;
 
+use crate::api::ahead::Ahead;
 use crate::api::error::{Failure, Reason};
 use crate::api::io::{Socket, Wire};
 use crate::api::ledger::Handshake;
@@ -89,7 +90,7 @@ async fn shake(tls: &Tls, stream: TcpStream) -> io::Result<Shaken> {
     Ok(match stream.peek(&mut first).await? {
         0 => Shaken::Left,
         _ if first[0] == HANDSHAKE => {
-            let (stream, shown) = tls.accept(stream).await?;
+            let (stream, shown) = tls.accept(Ahead::new(stream)).await?;
             Shaken::Done(Socket::Tls(Box::new(stream.into())), shown)
         }
         _ => Shaken::Plain(stream),

@@ -23,6 +23,7 @@ use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::{ConnectionCommon, IoState};
 use tracing::debug;
 
+use crate::api::ahead::Ahead;
 use crate::replication::RoleWatch;
 use crate::store::Epoch;
 
@@ -32,7 +33,7 @@ pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// Boxed, as it is many times as large as the others.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Ahead>>),
 }
 
 /// Calls a method of whichever stream a socket is.
@@ -53,7 +54,7 @@ macro_rules! below {
             Socket::Tcp($stream) => $call,
             Socket::Unix($stream) => $call,
             Socket::Tls(stream) => {
-                let ($stream, _) = stream.get_ref();
+                let $stream = &stream.get_ref().0.tcp;
                 $call
             }
         }
@@ -94,9 +95,9 @@ impl Socket {
     fn has_input(&mut self) -> bool {
         let taken_in = match self {
             Self::Tcp(_) | Self::Unix(_) => false,
-            Self::Tls(stream) => {
-                secured!(stream, _tcp, tls => tls.process_new_packets()).is_ok_and(|now| now.plaintext_bytes_to_read() > 0)
-            }
+            Self::Tls(stream) => secured!(stream, tcp, tls => {
+                tcp.has_more() || tls.process_new_packets().is_ok_and(|now| now.plaintext_bytes_to_read() > 0)
+            }),
         };
         taken_in || matches!(self.peek(), Ok(1..))
     }
@@ -143,7 +144,7 @@ impl Socket {
                 // What has come and was not read would make the system cut the connection. Who has left needs no farewell.
                 take_in(tcp, tls).ok();
                 tls.send_close_notify();
-                tls.write_tls(&mut &*SockRef::from(&*tcp)).ok();
+                tls.write_tls(&mut &*SockRef::from(&tcp.tcp)).ok();
             });
         }
     }
@@ -160,12 +161,10 @@ fn is_nothing_yet(error: &io::Error) -> bool {
 }
 
 /// Has TLS take in what has come, and tells where it stands; an error at the end of the connection.
-fn take_in<T>(tcp: &TcpStream, tls: &mut impl DerefMut<Target = ConnectionCommon<T>>) -> io::Result<IoState> {
-    let system = SockRef::from(tcp);
+fn take_in<T>(tcp: &mut Ahead, tls: &mut impl DerefMut<Target = ConnectionCommon<T>>) -> io::Result<IoState> {
     let mut now = tls.process_new_packets().map_err(io::Error::other)?;
     while now.plaintext_bytes_to_read() == 0 && !now.peer_has_closed() {
-        // The runtime need not know of it yet.
-        match tls.read_tls(&mut &*system) {
+        match tls.read_tls(tcp) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => now = tls.process_new_packets().map_err(io::Error::other)?,
             Err(error) if is_nothing_yet(&error) => break,
@@ -342,7 +341,7 @@ impl Wire {
         let socket = self.socket.borrow();
         let stream = match &*socket {
             Socket::Tcp(stream) => stream,
-            Socket::Tls(stream) => stream.get_ref().0,
+            Socket::Tls(stream) => &stream.get_ref().0.tcp,
             Socket::Unix(_) => return,
         };
         let keepalive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(3);

@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use crate::api::Limits;
+use crate::api::carrier::Carrier;
 use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
-use crate::api::forward::Carrier;
 use crate::api::handshake::is_refusal_of_plain_http;
 use crate::api::headers::{Hop, Refusal};
 use crate::api::mux::{LargeAnswers, Mux};
@@ -238,10 +238,11 @@ impl Link {
         }
     }
 
-    /// Sends a request and waits for the head of its answer, for as long as that takes.
-    pub(super) async fn exchange(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
+    /// Sends a request and waits for the head of its answer, for as long as that takes. One that `needs_http2` goes over a
+    /// shared connection, whatever it is.
+    pub(super) async fn exchange(self: &Rc<Self>, request: Request<RequestBody>, needs_http2: bool, core: &Rc<Core>) -> Exchanged {
         let _waiting = Waiting::new(&self.waiting);
-        let exchanged = self.send(request, core).await;
+        let exchanged = if needs_http2 { self.over_mux_only(request, core).await } else { self.send(request, core).await };
         if matches!(exchanged, Exchanged::Answered(..) | Exchanged::Refused(_) | Exchanged::Lost(_)) {
             self.heard.set(true);
         }
@@ -254,27 +255,66 @@ impl Link {
             return self.over_pool(request, core).await;
         }
         let path = self.large.mark(&request);
-        let exchanged = if self.large.expects(path) { self.over_pool(request, core).await } else { self.over_mux(request, core).await };
+        let exchanged = if self.large.expects(path) {
+            self.over_pool(request, core).await
+        } else {
+            match self.over_mux(request, false).await {
+                Ok(exchanged) => exchanged,
+                Err(request) => {
+                    let exchanged = self.over_pool(request, core).await;
+                    // Only somebody who is known to be the leader is asked for more.
+                    if self.known.get() {
+                        self.open_mux();
+                    }
+                    exchanged
+                }
+            }
+        };
         if let Exchanged::Answered(answer, _) = &exchanged {
             self.large.note(path, answer);
         }
         exchanged
     }
 
-    /// Sends a request over the shared connection, and opens one for the next if there is none.
-    async fn over_mux(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
-        match self.mux.send(request).await {
-            streams::Sent::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
-            streams::Sent::Lost(error) => Exchanged::Lost(error),
-            streams::Sent::Unsent(request) => {
-                let exchanged = self.over_pool(request, core).await;
-                // Only somebody who is known to be the leader is asked for more.
-                if self.known.get() && self.mux.wants_opening() {
-                    let link = Rc::clone(self);
-                    self.pool.spawn(async move { link.mux.run(&link.pool, link.host.clone()).await });
-                }
-                exchanged
+    /// Sends a request over the shared connection, waiting for it to be opened; over the pool where there can be none.
+    async fn over_mux_only(self: &Rc<Self>, request: Request<RequestBody>, core: &Rc<Core>) -> Exchanged {
+        let request = match self.over_mux(request, true).await {
+            Ok(exchanged) => return exchanged,
+            Err(request) => request,
+        };
+        if !self.known.get() {
+            let met = self.pool.visit(async |leader: &mut Greeting<'_>| self.meet(leader, core).await.map(drop)).await;
+            if let Err(error) = met {
+                return match Stranger::behind(error) {
+                    Ok(stranger) => Exchanged::Stranger(request, stranger),
+                    Err(error) => Exchanged::Unreached(request, error),
+                };
             }
+        }
+        self.open_mux();
+        self.mux.settles().await;
+        match self.over_mux(request, true).await {
+            Ok(exchanged) => exchanged,
+            Err(request) if self.mux.is_unknown() => self.over_pool(request, core).await,
+            Err(request) => Exchanged::Unreached(request, io::Error::other("it gave no connection for HTTP/2")),
+        }
+    }
+
+    /// Sends a request over the shared connection, if there is one that has room; else here it is again.
+    async fn over_mux(&self, request: Request<RequestBody>, insists: bool) -> Result<Exchanged, Request<RequestBody>> {
+        Ok(match self.mux.send(request, insists).await {
+            streams::Sent::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
+            streams::Sent::Refused(_) => Exchanged::Refused(Refusal { may_be_executed: false }),
+            streams::Sent::Lost(error) => Exchanged::Lost(error),
+            streams::Sent::Unsent(request) => return Err(request),
+        })
+    }
+
+    /// Opens the shared connection, unless that is under way or done, or has just failed.
+    fn open_mux(self: &Rc<Self>) {
+        if self.mux.wants_opening() {
+            let link = Rc::clone(self);
+            self.pool.spawn(async move { link.mux.run(&link.pool, link.host.clone()).await });
         }
     }
 
@@ -287,7 +327,7 @@ impl Link {
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
         match self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await {
-            Sent::Answered(answer, lease) => Exchanged::answered(answer, Carrier::Connection(lease)),
+            Sent::Answered(answer, carrier) => Exchanged::answered(answer, carrier),
             Sent::Unsent(request, Unsent::Forbidden) => {
                 Exchanged::Unreached(request, io::Error::new(io::ErrorKind::ConnectionAborted, "it is no longer the leader"))
             }
@@ -295,7 +335,7 @@ impl Link {
                 Ok(stranger) => Exchanged::Stranger(request, stranger),
                 Err(error) => Exchanged::Unreached(request, error),
             },
-            Sent::Lost { error, .. } => Exchanged::Lost(error),
+            Sent::Refused(error) | Sent::Lost { error, .. } => Exchanged::Lost(error),
         }
     }
 

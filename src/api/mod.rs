@@ -8,7 +8,9 @@
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
 mod admin;
+mod ahead;
 mod body;
+mod carrier;
 pub mod client;
 mod debt;
 mod dial;
@@ -22,6 +24,7 @@ mod headers;
 mod hold;
 mod info;
 mod io;
+mod lanes;
 pub mod ledger;
 mod link;
 pub mod listener;

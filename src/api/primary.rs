@@ -19,7 +19,9 @@ use crate::api::forward::{Attempt, Exchange};
 use crate::api::headers::{EPOCH, HOP, Origin};
 use crate::api::hold::Cause;
 use crate::api::io::Fence;
+use crate::api::lanes::Lanes;
 use crate::api::pool::{Pool, Sending, Sent, Unsent};
+use crate::cluster::Upstream;
 use crate::node::Node;
 use crate::replication::{Role, RoleWatch};
 use crate::store::Epoch;
@@ -44,6 +46,8 @@ struct Tenure {
     epoch: Epoch,
     epoch_value: HeaderValue,
     pool: Rc<Pool>,
+    /// Where the app speaks HTTP/2.
+    lanes: Option<Lanes>,
 }
 
 impl App {
@@ -62,7 +66,9 @@ impl App {
         }
         let fence = Fence { roles: self.roles.clone(), epoch };
         let pool = Pool::new(self.way.clone()?, self.limits, Some(fence));
-        let tenure = Rc::new(Tenure { epoch, epoch_value: HeaderValue::from(epoch.0), pool });
+        let speaks_http2 = matches!(pool.upstream(), Upstream::H2c { .. });
+        let lanes = speaks_http2.then(|| Lanes::new(Rc::clone(&pool), self.limits));
+        let tenure = Rc::new(Tenure { epoch, epoch_value: HeaderValue::from(epoch.0), pool, lanes });
         if let Some(over) = current.replace(Rc::clone(&tenure)) {
             over.pool.cut();
         }
@@ -105,19 +111,24 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
             return Attempt::Failed(exchange, failure);
         };
         exchange.head.headers.insert(EPOCH, tenure.epoch_value.clone());
-        let Some(request) = exchange.next_request(repeatable) else {
+        // Over HTTP/2 the app may say that it has processed nothing of a request.
+        let Some(request) = exchange.next_request(repeatable || tenure.lanes.is_some()) else {
             let failure = exchange.fail(Reason::UpstreamFailed, "the request's body is too long to be sent again");
             return Attempt::Failed(exchange, failure);
         };
-        match tenure.pool.send(request, Sending { repeatable, fresh }, serves, async |_| Ok(())).await {
-            Sent::Answered(answer, lease) => {
+        let sent = match &tenure.lanes {
+            Some(lanes) => lanes.send(request, serves).await,
+            None => tenure.pool.send(request, Sending { repeatable, fresh }, serves, async |_| Ok(())).await,
+        };
+        match sent {
+            Sent::Answered(answer, carrier) => {
                 let sign = |headers: &mut HeaderMap| {
                     headers.insert(EPOCH, tenure.epoch_value.clone());
                     if let Some(primary) = &app.primary {
                         headers.insert(PRIMARY, primary.clone());
                     }
                 };
-                return exchange.answer(answer, lease, Origin::App, sign).await;
+                return exchange.answer(answer, carrier, Origin::App, sign).await;
             }
             Sent::Unsent(request, unsent) => {
                 exchange.put_back(request);
@@ -129,6 +140,15 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
                     && since.elapsed() >= REACH_FOR
                 {
                     let message = format!("the app at {} cannot be reached: {error}", tenure.pool.upstream());
+                    let failure = exchange.fail(Reason::UpstreamFailed, message);
+                    return Attempt::Failed(exchange, failure);
+                }
+                sleep(REACH_EVERY).await;
+            }
+            Sent::Refused(error) => {
+                let since = *reaching_since.get_or_insert_with(Instant::now);
+                if serves() && (since.elapsed() >= REACH_FOR || !exchange.is_whole()) {
+                    let message = format!("the app at {} takes no more requests: {}", tenure.pool.upstream(), because(&error));
                     let failure = exchange.fail(Reason::UpstreamFailed, message);
                     return Attempt::Failed(exchange, failure);
                 }

@@ -31,7 +31,7 @@ pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt 
         let failure = exchange.fail(Reason::Superseded, "the leader changed, and the request's body is too long to be sent again");
         return Attempt::Failed(exchange, failure);
     };
-    match link.exchange(request, &core).await {
+    match link.exchange(request, exchange.terms.needs_http2, &core).await {
         Exchanged::Answered(answer, _) if exchange.maybe_sent && is_an_error_of_the_leader(&answer) => {
             // It knows nothing of the attempts before it, so what it says of them is not to be passed on.
             let message = format!("an earlier attempt was lost with its primary, and {} now answers {}", leader.address, answer.status());

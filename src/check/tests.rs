@@ -62,7 +62,7 @@ impl Store {
             _ => node,
         };
         match self.defect {
-            Defect::Slow => self.memory.faults(&node).delay(Duration::from_millis(600)..Duration::from_millis(700)),
+            Defect::Slow => self.memory.faults(&node).delay(Duration::from_millis(1_200)..Duration::from_millis(1_300)),
             Defect::Down => self.memory.stop(),
             _ => {}
         }
@@ -201,7 +201,7 @@ async fn each_defect_is_found_by_the_promise_that_it_breaks() {
         (Defect::TwinsAreOne, "identity", "at the same address"),
         (Defect::Silent, "watch", "nothing was heard"),
         (Defect::Misnamed, "compare-and-set", "another is told of"),
-        (Defect::Slow, "round-trip time", "use a TTL of 5s or more"),
+        (Defect::Slow, "round-trip time", "use a TTL of 4s or more"),
         (Defect::Down, "answers", "connection refused"),
     ] {
         let (findings, safe) = check(defect).await;

@@ -90,7 +90,7 @@ pub(super) async fn answers_in_time(scratch: &Scratch, ttl: Duration, wanted: Ti
     let (median, worst, limit) = (times[times.len() / 2], times[times.len() - 1], wanted.call_timeout());
     let sentence = format!("a renewal took {} in the middle and {} at most of {CALLS}", brief(median), brief(worst));
     let sentence = format!("{sentence}, a TTL of {} gives it {}", words(wanted.ttl()), words(limit));
-    let needed = words(Duration::from_secs((worst * 6).as_secs() + 1));
+    let needed = words(Duration::from_secs((worst * 3).as_secs() + 1));
     if median >= limit {
         Err(Flaw::broken(format!("{sentence}: use a TTL of {needed} or more")))
     } else if worst >= limit {

@@ -54,7 +54,7 @@ pub struct Settings {
     #[serde(deserialize_with = "config::many")]
     pub host: Option<Vec<Listen>>,
 
-    /// The app that this node serves while it is primary: http://HOST:PORT, https://HOST:PORT or unix:///PATH
+    /// The app that this node serves while it is primary: http://, h2c:// or https://HOST:PORT, or unix:///PATH
     ///
     /// Without one a primary answers 503 `no-upstream`. An app behind https:// must show a certificate for HOST, issued by
     /// a CA of this system or of --tlscacert; it is shown --tlscert if it asks for a certificate.

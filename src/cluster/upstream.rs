@@ -14,6 +14,13 @@ pub enum Upstream {
         /// The port, 80 unless given.
         port: u16,
     },
+    /// `h2c://host[:port]`: the same, in HTTP/2 with prior knowledge.
+    H2c {
+        /// A name, an IPv4 or an IPv6 address, without brackets.
+        host: String,
+        /// The port, 80 unless given.
+        port: u16,
+    },
     /// `https://host[:port]`: the same over TLS, where the host must be one that the app's certificate names.
     Https {
         /// A name, an IPv4 or an IPv6 address, without brackets.
@@ -28,11 +35,8 @@ pub enum Upstream {
 /// Why a text is no [`Upstream`]; each message says what to write instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// A scheme that is planned, and not there yet.
-    #[error("`{0}`: this version cannot reach an app over {1} yet, use http://, https:// or unix://")]
-    NotYet(String, &'static str),
     /// No scheme, or one that means nothing here.
-    #[error("`{0}` should start with http://, https:// or unix://")]
+    #[error("`{0}` should start with http://, h2c://, https:// or unix://")]
     Scheme(String),
     /// No host, or a port that is none.
     #[error("`{0}` should be of the form http://host:port")]
@@ -56,7 +60,7 @@ impl FromStr for Upstream {
             "https" => authority(text, rest, 443).map(|(host, port)| Self::Https { host, port }),
             "unix" if rest.starts_with('/') && rest.len() > 1 => Ok(Self::Unix(PathBuf::from(rest))),
             "unix" => Err(UpstreamError::Path(owned())),
-            "h2c" => Err(UpstreamError::NotYet(owned(), "HTTP/2")),
+            "h2c" => authority(text, rest, 80).map(|(host, port)| Self::H2c { host, port }),
             _ => Err(UpstreamError::Scheme(owned())),
         }
     }
@@ -109,6 +113,7 @@ impl fmt::Display for Upstream {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self {
             Self::Http { .. } => "http",
+            Self::H2c { .. } => "h2c",
             Self::Https { .. } => "https",
             Self::Unix(path) => return write!(out, "unix://{}", path.display()),
         };
@@ -120,8 +125,10 @@ impl Upstream {
     /// What stands for it in `Host`.
     pub fn authority(&self) -> String {
         match self {
-            Self::Http { host, port } | Self::Https { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Self::Http { host, port } | Self::Https { host, port } => format!("{host}:{port}"),
+            Self::Http { host, port } | Self::H2c { host, port } | Self::Https { host, port } if host.contains(':') => {
+                format!("[{host}]:{port}")
+            }
+            Self::Http { host, port } | Self::H2c { host, port } | Self::Https { host, port } => format!("{host}:{port}"),
             Self::Unix(_) => "localhost".to_owned(),
         }
     }
@@ -139,6 +146,7 @@ mod tests {
             ("HTTP://app/", "http://app:80"),
             ("http://[::1]:81/", "http://[::1]:81"),
             ("http://[::1]", "http://[::1]:80"),
+            ("h2c://app", "h2c://app:80"),
             ("https://app", "https://app:443"),
             ("https://[::1]:8443/", "https://[::1]:8443"),
             ("unix:///run/app.sock", "unix:///run/app.sock"),
@@ -150,9 +158,8 @@ mod tests {
     #[test]
     fn each_wrong_app_says_what_to_write() {
         for (text, words) in [
-            ("127.0.0.1:8080", "http://, https:// or unix://"),
-            ("ftp://app", "http://, https:// or unix://"),
-            ("h2c://app", "cannot reach an app over HTTP/2 yet"),
+            ("127.0.0.1:8080", "http://, h2c://, https:// or unix://"),
+            ("ftp://app", "http://, h2c://, https:// or unix://"),
             ("http://", "http://host:port"),
             ("http://:80", "http://host:port"),
             ("http://app:0", "http://host:port"),

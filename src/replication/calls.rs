@@ -12,13 +12,13 @@ use crate::store::{Attempt, Leader, Lease, Lock, Renewal, StoreError};
 
 pub(super) struct Calls {
     lock: Arc<dyn Lock>,
-    timeout: Duration,
+    timing: Timing,
     counters: Arc<Counters>,
 }
 
 impl Calls {
     pub(super) fn new(lock: Arc<dyn Lock>, timing: Timing) -> Self {
-        Self { lock, timeout: timing.call_timeout(), counters: Arc::new(Counters::new()) }
+        Self { lock, timing, counters: Arc::new(Counters::new()) }
     }
 
     pub(super) fn counters(&self) -> &Arc<Counters> {
@@ -30,7 +30,7 @@ impl Calls {
     }
 
     pub(super) async fn withdraw(&self) -> Result<(), StoreError> {
-        self.bounded(Operation::Withdraw, self.lock.withdraw()).await
+        self.within(self.timing.leave_timeout(), Operation::Withdraw, self.lock.withdraw()).await
     }
 
     pub(super) async fn leader(&self) -> Result<Option<Leader>, StoreError> {
@@ -53,9 +53,18 @@ impl Calls {
     }
 
     async fn bounded<T>(&self, operation: Operation, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let outcome = match tokio::time::timeout(self.timeout, call).await {
+        self.within(self.timing.call_timeout(), operation, call).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let outcome = match tokio::time::timeout(limit, call).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(StoreError::unavailable(operation.name(), format!("no answer within {}", words(self.timeout)))),
+            Err(_) => Err(StoreError::unavailable(operation.name(), format!("no answer within {}", words(limit)))),
         };
         self.note(operation, &outcome);
         outcome

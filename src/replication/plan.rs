@@ -7,8 +7,8 @@ use crate::store::Takeover;
 
 /// How long a service has no primary, and what the election asks of its store.
 ///
-/// The worst case is that of a store which answers, and whose answers take as long as an election bears: a twelfth of the TTL
-/// for each of the two calls on the way, the last renewal and the takeover. Of the store's own failover it knows nothing.
+/// The worst case is that of a store which answers within a twelfth of the TTL, as any that is not in trouble does: for each of
+/// the two calls on the way, the last renewal and the takeover. Of the store's own failover it knows nothing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,7 +56,7 @@ impl Plan {
     /// A failover where the store keeps `ttl`, and running requests get `drain` to end.
     pub fn new(ttl: Duration, takeover: &Takeover, drain: Duration) -> Self {
         let timing = Timing::granted(ttl);
-        let (look, two_calls) = (takeover.look_every(ttl), timing.call_timeout());
+        let (look, two_calls) = (takeover.look_every(ttl), ttl / 6);
         let longest = ttl * takeover.lasts + takeover.delay;
         let per_second = |every: Duration| if every.is_zero() { 0.0 } else { 1.0 / every.as_secs_f64() };
         Self {
@@ -69,8 +69,8 @@ impl Plan {
             .rounded(),
             planned: Estimate { typical: look / 2, worst: drain + CUT + look + two_calls }.rounded(),
             serves_for: timing.serve_for(),
-            // From the renewal that was due next to the last repetition that can still be confirmed.
-            rides_out: ttl / 2,
+            // From the renewal that was due next, if it is swallowed, until just before it is tried again.
+            rides_out: ttl * 2 / 5,
             renewals_per_second: per_second(timing.renew_every()),
             looks_per_second: per_second(look),
         }

@@ -12,7 +12,7 @@ use crate::duration::words;
 ///
 /// let timing = Timing::new(Duration::from_secs(6))?;
 /// assert_eq!(timing.renew_every(), Duration::from_secs(2));
-/// assert_eq!(timing.call_timeout(), Duration::from_secs(1));
+/// assert_eq!(timing.call_timeout(), Duration::from_millis(2_250));
 /// assert_eq!(timing.margin(), Duration::from_millis(600));
 /// # Ok::<(), bellwether::replication::TimingError>(())
 /// ```
@@ -65,8 +65,14 @@ impl Timing {
         self.ttl / 3
     }
 
-    /// How long one call to the store may take.
+    /// How long one call to the store may take: longer than the answers of any store that is fit to be renewed at three
+    /// times in a TTL, and short enough that a renewal which was lost on its way leaves time for a second one.
     pub fn call_timeout(&self) -> Duration {
+        self.ttl * 3 / 8
+    }
+
+    /// How long a candidate that is leaving may take to say so. The store forgets it by itself.
+    pub fn leave_timeout(&self) -> Duration {
         self.ttl / 6
     }
 
@@ -105,8 +111,14 @@ mod tests {
         for millis in [500, 1_000, 10_000, 86_400_000] {
             let timing = Timing::new(Duration::from_millis(millis)).unwrap();
             let second_try = timing.renew_every() + timing.call_timeout() + timing.retry_after();
-            assert!(second_try + timing.call_timeout() < timing.serve_for(), "{millis}");
+            assert!(second_try + timing.ttl() / 8 < timing.serve_for(), "{millis}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_takes_three_tenths_of_the_ttl_is_waited_for() {
+        let timing = Timing::new(Duration::from_secs(3)).unwrap();
+        assert!(Duration::from_millis(900) + timing.ttl() / 15 < timing.call_timeout());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -64,7 +64,7 @@ impl Client {
     /// # Errors
     /// With [`Untrusted`] inside when the server is not whom it should be; with other errors when it does not speak TLS,
     /// does not believe us, or leaves. Nothing but the handshake has been sent then.
-    pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>> {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| io::Error::other(Untrusted(format!("no certificate can be for {host}, which is no name"))))?;
         let config = match &self.0 {

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
@@ -108,7 +108,7 @@ impl Tls {
     ///
     /// # Errors
     /// When the other end does not speak TLS as we do, shows no certificate that is asked for, or leaves.
-    pub async fn accept(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Shown)> {
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<(TlsStream<S>, Shown)> {
         let server = Arc::clone(&self.0.present.load().server);
         let stream = TlsAcceptor::from(server).accept(stream).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);

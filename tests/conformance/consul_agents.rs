@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::consul_meddler::{Meddler, answer, no_leader};
 use crate::consul_rig::{LOCK_DELAY, SLACK, quick};
+use crate::harness::call_timeout;
 use crate::port;
 use crate::rig::{Running, lock};
 use crate::suite::steps::{PROMPT, hear, leader, lose, renew, win};
@@ -60,7 +61,7 @@ async fn what_is_no_agent_is_passed_over_within_one_call() {
     ] {
         let fake = Fake::saying(fake, endless).await;
         let us = lock(&format!("consul://{},{}", fake.address, consul.address()), 1, TTL);
-        let attempt = timeout(TTL / 6, us.acquire()).await;
+        let attempt = timeout(call_timeout(TTL), us.acquire()).await;
         let Ok(Ok(Attempt::Held(mut lease))) = attempt else { panic!("{attempt:?}") };
         lease.release().await.expect("release");
 
@@ -78,7 +79,7 @@ async fn dead_and_orphaned_agents_are_passed_over_within_one_call() {
     orphan.meddle(|_, _| Some(no_leader()));
     let orphan = orphan.url().replace("consul://", "");
     let us = lock(&format!("consul://{},{orphan},{}", port::free(), consul.address()), 1, TTL);
-    let attempt = timeout(TTL / 6, us.acquire()).await;
+    let attempt = timeout(call_timeout(TTL), us.acquire()).await;
     assert!(matches!(attempt, Ok(Ok(Attempt::Held(_)))), "{attempt:?}");
 }
 
@@ -107,7 +108,7 @@ async fn a_spoilt_connection_is_replaced() {
     let mut lease = win(&*us, "nobody else campaigns").await;
     for trouble in [Mode::Blackhole, Mode::Reset, Mode::Delay(TTL)] {
         wire.set(trouble);
-        let call = timeout(TTL / 6, us.leader()).await;
+        let call = timeout(call_timeout(TTL), us.leader()).await;
         assert!(!matches!(call, Ok(Ok(_))), "{trouble:?} let an answer through: {call:?}");
         wire.set(Mode::Pass);
         assert_eq!(renew(&mut *lease).await, Renewal::Held, "after {trouble:?}");
@@ -125,7 +126,7 @@ async fn a_slow_way_costs_no_lock() {
     let consul = quick().await;
     let wire = Wire::to(consul.address()).await;
     // A round trip is two thirds of what a call may take, so that none has time for two.
-    wire.set(Mode::Delay(ttl / 18));
+    wire.set(Mode::Delay(call_timeout(ttl) / 3));
     let url = format!("consul://{}", wire.address());
     let first = Running::start(&url, 1, ttl);
     let epoch = first.leads(PROMPT, "nobody else campaigns").await;

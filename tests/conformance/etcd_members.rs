@@ -6,6 +6,7 @@ use bellwether::store::{Renewal, StoreError};
 use tokio::time::timeout;
 
 use crate::etcd_server::Etcd;
+use crate::harness::call_timeout;
 use crate::rig::{LONG_TTL, Running, SLACK, lock};
 use crate::suite::steps::{PROMPT, hear, leader, lose, renew, win};
 use crate::wire::{Mode, Wire};
@@ -82,7 +83,7 @@ async fn dead_members_are_passed_over_within_one_call() {
     etcd.stop(dead).await;
     let url = etcd.url_of([dead, (dead + 1) % 3, (dead + 2) % 3]);
     let lock = lock(&url, 1, LONG_TTL);
-    let outcome = timeout(LONG_TTL / 6, lock.acquire()).await;
+    let outcome = timeout(call_timeout(LONG_TTL), lock.acquire()).await;
     assert!(matches!(outcome, Ok(Ok(bellwether::store::Attempt::Held(_)))), "{outcome:?}");
 }
 
@@ -124,7 +125,7 @@ async fn a_spoilt_connection_is_replaced() {
     let mut lease = win(&*us, "nobody else campaigns").await;
     for trouble in [Mode::Blackhole, Mode::Reset, Mode::Delay(TTL)] {
         wire.set(trouble);
-        let call = timeout(TTL / 6, us.leader()).await;
+        let call = timeout(call_timeout(TTL), us.leader()).await;
         assert!(!matches!(call, Ok(Ok(_))), "{trouble:?} let an answer through: {call:?}");
         wire.set(Mode::Pass);
         let found = leader(&*us).await;
@@ -143,7 +144,7 @@ async fn a_slow_way_costs_no_lock() {
     let etcd = Etcd::start().await;
     let wire = Wire::to(etcd.client(0)).await;
     // A round trip is more than half of what a call may take, so that none has time for two; the rest is this machine's.
-    wire.set(Mode::Delay(TTL * 11 / 20 / 6 / 2));
+    wire.set(Mode::Delay(call_timeout(TTL) * 11 / 20 / 2));
     let url = format!("etcd://{}", wire.address());
     let first = Running::start(&url, 1, TTL);
     let epoch = first.leads(PROMPT, "nobody else campaigns").await;

@@ -8,6 +8,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::etcd_rig::{client, delete, keys};
 use crate::etcd_server::Etcd;
+use crate::harness::call_timeout;
 use crate::rig::{LONG_TTL, Running, SLACK, lock};
 use crate::suite::steps::{PROMPT, campaign, hear, leader, lose, release, renew, win};
 use crate::wait::wait_for;
@@ -93,7 +94,7 @@ async fn compaction_hides_nobody() {
     write_and_compact(&etcd).await;
     wire.set(Mode::Pass);
     wait_for("the one that was cut off to find the new leader", PROMPT, || async {
-        match timeout(TTL / 6, cut_off.leader()).await {
+        match timeout(call_timeout(TTL), cut_off.leader()).await {
             Ok(Ok(Some(now))) if now.epoch > epoch => Ok(()),
             other => Err(format!("{other:?}")),
         }

@@ -5,7 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bellwether::node::Node;
+use bellwether::replication::Timing;
 use bellwether::store::Lock;
+
+/// How long a candidate waits for one call.
+pub(crate) fn call_timeout(ttl: Duration) -> Duration {
+    Timing::granted(ttl).call_timeout()
+}
 
 /// One real store with one election that no other test uses.
 #[async_trait]

@@ -1,12 +1,22 @@
-//! A PostgreSQL primary with a standby.
+//! A PostgreSQL primary with a standby, and a pooler before it.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use bellwether::store::Renewal;
+use bellwether::store::{Attempt, Renewal};
+use rustix::process::Signal;
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
 
+use crate::account::{Account, Process};
 use crate::port;
 use crate::postgres_server::Postgres;
 use crate::rig::node;
+use crate::sql_reports::{pair, settled};
 use crate::sql_rig::{Server, denied, lock_at};
 use crate::suite::steps::{PROMPT, lose, release, renew, win};
 use crate::wait::wait_for;
@@ -75,4 +85,72 @@ async fn a_promoted_standby_at_the_same_address_has_the_tenure() {
     release(&mut *lease).await;
     let next = win(&*other, "the first released it").await;
     assert!(next.epoch() > lease.epoch());
+}
+
+/// A pooler that gives every transaction another connection.
+struct Pooler {
+    address: SocketAddr,
+    _process: Process,
+    _folder: TempDir,
+}
+
+impl Pooler {
+    async fn before(server: &Postgres) -> Self {
+        let (account, folder, address) =
+            (Account::new("postgres", "pgbouncer"), tempfile::tempdir().expect("a temporary folder"), port::free());
+        account.own(folder.path());
+        // With `auth_type = any` everybody becomes the database's own user.
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 user=bellwether port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nauth_type = any\npool_mode = transaction\nunix_socket_dir =\n",
+            server.address().port(),
+            address.port(),
+        );
+        let place = folder.path().join("pgbouncer.ini");
+        std::fs::write(&place, settings).expect("write the settings");
+        let process = Process::start(account.command(Path::new("pgbouncer")).arg(&place), "pgbouncer", Signal::TERM);
+        wait_for("the pooler to listen", PROMPT, async || TcpStream::connect(address).await.map(drop)).await;
+        Self { address, _process: process, _folder: folder }
+    }
+}
+
+/// B61: nothing of ours needs a connection to be the same as the last one, and no notice is needed to hear of a change.
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_costs_no_tenure_and_no_takeover() {
+    let server = Postgres::start().await;
+    let pooler = Pooler::before(&server).await;
+    let pair = pair(&server.url_at(pooler.address), TTL);
+    let mut epoch = settled(&pair, PROMPT, "two campaign").await;
+    for _ in 0..2 {
+        // Some renewals, and time for whoever resigned to be a candidate again.
+        sleep(TTL * 3 / 2).await;
+        assert_eq!(settled(&pair, PROMPT, "it renews").await, epoch);
+        let leads = pair.iter().position(|one| one.roles.current().name() == "primary").expect("one leads");
+        assert_eq!(pair[leads].handle.resign().await.expect("a primary resigns").0, epoch);
+        // Otherwise the one that resigned is soon back.
+        epoch = pair[1 - leads].leads(PROMPT, "the other resigned").await;
+    }
+    // What our statements set is gone with each of them.
+    let left = server.texts("SELECT count(*)::text FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'").await;
+    assert_eq!(left, ["0"]);
+}
+
+/// A pooler hands on a connection on which another client has listened, and with it what that client was to hear.
+#[tokio::test]
+async fn notices_for_somebody_else_are_nobodys_failure() {
+    let server = Postgres::start().await;
+    let pooler = Pooler::before(&server).await;
+    let (host, port) = (pooler.address.ip().to_string(), pooler.address.port());
+    let options = PgConnectOptions::new_without_pgpass().host(&host).port(port).username("bellwether").database("election");
+    let mut other = options.extra_float_digits(None).connect().await.expect("connect to the pooler");
+    let lock = lock_at(&server.url_at(pooler.address), &[], &node(1), TTL * 20).expect("open a lock");
+    for _ in 0..5 {
+        // Nobody else is there, so all have the same connection in turn.
+        sqlx::raw_sql("LISTEN leader_leases").execute(&mut other).await.expect("listen");
+        let mut lease = match lock.acquire().await {
+            Ok(Attempt::Held(lease)) => lease,
+            other => panic!("{other:?}"),
+        };
+        sqlx::raw_sql("LISTEN leader_leases").execute(&mut other).await.expect("listen");
+        lease.release().await.expect("the release is told to all, and to us first");
+    }
 }

@@ -11,6 +11,8 @@ use bellwether::store::{Lock, LockConfig, OpenError, StoreOption, StoreOptions, 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::call_timeout;
+
 /// The service of these tests, and where its election lies in stores of keys.
 pub(crate) const SERVICE: &str = "web";
 pub(crate) const KEY: &str = "bellwether/web/leader";
@@ -45,7 +47,7 @@ pub(crate) fn service_at(url: &str, service: &str, options: &[String], node: &No
 /// The same from words that are understood already.
 pub(crate) fn open(url: &StoreUrl, service: &str, options: &StoreOptions, node: &Node, ttl: Duration) -> Result<Arc<dyn Lock>, OpenError> {
     let election = url.election(service).expect("a service's name");
-    url.open(options, LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 })
+    url.open(options, LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) })
 }
 
 /// A whole candidate at work. Dropping it is a crash: nothing is given back.

@@ -11,7 +11,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Row};
 use tempfile::TempDir;
 
-use crate::harness::Harness;
+use crate::harness::{Harness, call_timeout};
 use crate::rig::node;
 use crate::suite::conformance;
 
@@ -45,7 +45,7 @@ impl File {
     /// The store's client, with the durations that a candidate would give it.
     pub(crate) fn open(&self, node: &Node, ttl: Duration) -> Arc<dyn Lock> {
         let election = self.url().election("default").expect("a service");
-        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: ttl / 6 };
+        let config = LockConfig { election, node: node.clone(), ttl, call_timeout: call_timeout(ttl) };
         self.url().open(&StoreOptions::default(), config).expect("a lock")
     }
 

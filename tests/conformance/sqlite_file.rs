@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::call_timeout;
 use crate::rig::node;
 use crate::sqlite::File;
 
@@ -188,16 +189,19 @@ async fn at_no_time_do_two_hold_the_same_epoch() {
 #[tokio::test]
 async fn a_database_locked_for_a_while_costs_nothing_and_for_longer_a_ttl_at_most() {
     let file = File::new();
-    let timing = Timing::new(Duration::from_secs(6)).unwrap();
+    let timing = Timing::new(Duration::from_secs(5)).unwrap();
     let mut election = Election::start(&file, timing);
     let first = election.primary().await;
     let mut intruder = file.connect().await;
 
-    intruder_locks(&mut intruder, timing.ttl() / 5).await;
-    time::sleep(timing.renew_every() * 2).await;
-    assert_eq!(election.primary().await, first, "a fifth of the TTL is no reason to lose the lock");
+    // Each begins at another point between two renewals, and the last one in the midst of one.
+    for _ in 0..4 {
+        intruder_locks(&mut intruder, Duration::from_secs(2)).await;
+        time::sleep(timing.renew_every() * 5 / 4).await;
+        assert_eq!(election.primary().await, first, "two seconds are no reason to lose the lock");
+    }
 
-    intruder_locks(&mut intruder, timing.ttl() * 4 / 3).await;
+    intruder_locks(&mut intruder, Duration::from_secs(22)).await;
     let unlocked = Instant::now();
     let second = election.primary().await;
     assert!(second > first, "{second} after {first}");
@@ -376,7 +380,7 @@ async fn what_could_never_work_is_refused_before_anything_is_written() {
         let url: bellwether::store::StoreUrl = url.parse().unwrap();
         let election = url.election("default").unwrap();
         let node = Node::new(format!("{host}:1").parse().unwrap());
-        let config = LockConfig { election, node, ttl: TTL, call_timeout: TTL / 6 };
+        let config = LockConfig { election, node, ttl: TTL, call_timeout: call_timeout(TTL) };
         url.open(&StoreOptions::default(), config).map(drop).unwrap_err().to_string()
     };
     let text = refuse(format!("sqlite://{}/none/x.db", file.folder().display()), "h");

@@ -19,12 +19,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 scenarios!(Consul);
 
-/// B21: each way takes up to 300 ms.
-#[tokio::test]
-async fn a_slow_store_costs_no_tenure() {
-    partition::slow(Kind::Consul, Duration::from_secs(6), 300).await;
-}
-
 #[tokio::test]
 async fn a_primary_with_a_crawling_store_steps_down_in_time() {
     partition::cut_off(Kind::Consul, Mode::Delay(Duration::from_secs(60))).await;

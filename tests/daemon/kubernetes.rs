@@ -18,12 +18,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 scenarios!(Kubernetes);
 
-/// B21: each way takes up to 450 ms.
-#[tokio::test]
-async fn a_slow_store_costs_no_tenure() {
-    partition::slow(Kind::Kubernetes, Duration::from_secs(9), 450).await;
-}
-
 #[tokio::test]
 async fn a_primary_with_a_crawling_store_steps_down_in_time() {
     partition::cut_off(Kind::Kubernetes, Mode::Delay(Duration::from_secs(60))).await;

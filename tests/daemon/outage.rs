@@ -120,7 +120,7 @@ async fn knows_of_no_primary(node: &Daemon, limit: Duration) {
         }
     });
     let took = took.await;
-    // The store is asked for up to a sixth of the TTL at a time; five routes that waited for it would take longer.
+    // The store is asked for up to three eighths of the TTL at a time; five routes that waited for it would take longer.
     assert!(took < TTL / 2, "five local routes took {took:?}");
     assert_eq!(get(node.address(), "/_bellwether/primary").await.status, 503);
 }

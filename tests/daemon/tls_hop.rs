@@ -1,26 +1,24 @@
-//! TLS between nodes, and to the app: who is believed, what is told of clients, and failovers under mutual TLS.
+//! TLS between nodes: who is believed, what is told of clients, and failovers under mutual TLS.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
 
 use crate::support::app::App;
 use crate::support::certificates::{Authority, Credentials, LONG, Wanted};
 use crate::support::cluster::Cluster;
 use crate::support::daemon::{Daemon, Manage};
-use crate::support::http::{Broken, Client, Method, get, request, with};
-use crate::support::ledger::{Ledger, REQUEST_ID};
+use crate::support::http::{Client, Method, get, request, with};
+use crate::support::ledger::Ledger;
 use crate::support::load::{Load, Outcome};
 use crate::support::pair::Pair;
 use crate::support::raw::Origin;
 use crate::support::secure::{self, HERE, NODE, Secure, World};
 use crate::support::store::{Kind, Store};
-use crate::support::{wait_for, within};
+use crate::support::wait_for;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const TTL: Duration = Duration::from_secs(2);
@@ -127,6 +125,40 @@ async fn connections_over_tls_are_used_again() {
     );
 }
 
+/// The connection that nodes share works over TLS: requests side by side open none of their own.
+#[tokio::test]
+async fn requests_share_a_connection_over_tls() {
+    let world = World::new();
+    let app = App::start("a", &Ledger::default()).await;
+    let own = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.secured("--tlsverify", &files, &world.secure()).with(["--workers", "1"])
+    };
+    let pair = Pair::start_with(&format!("http://{}", app.address()), own).await;
+    let clients = (0..30).map(|_| Client::new(pair.replica.place())).collect::<Vec<_>>();
+    let at_once = async || {
+        // Idle ones would do as well as a shared one; they go after some seconds.
+        wait_for("idle connections to be closed", LIMIT, async || match pair.primary.metrics().await.value("connections") {
+            0.0..=6.0 => Ok(()),
+            open => Err(open),
+        })
+        .await;
+        let before = pair.primary.metrics().await.value("tls_handshakes_total{result=\"done\"}");
+        let answers = clients.iter().map(|client| client.send(request(Method::GET, "/slow?ms=100", "")));
+        for answer in futures_util::future::join_all(answers).await {
+            assert_eq!(answer.expect("an answer").text(), "a");
+        }
+        // Each reading opens a connection of its own.
+        pair.primary.metrics().await.value("tls_handshakes_total{result=\"done\"}") - before - 1.0
+    };
+    wait_for("the shared connection", LIMIT, async || match at_once().await {
+        0.0..=2.0 => Ok(()),
+        opened => Err(opened),
+    })
+    .await;
+    assert_eq!(get(pair.replica.place(), "/big?mb=8").await.body.len(), 8 << 20);
+}
+
 #[tokio::test]
 async fn nodes_believe_what_nodes_say_of_a_client_and_nobody_else() {
     let world = World::new();
@@ -164,7 +196,7 @@ async fn two(
     advertise: Option<SocketAddr>,
     follows: impl Fn(Manage) -> Manage,
 ) -> (Daemon, Daemon, App, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let store = format!("sqlite://{}", folder.path().join("election.db").display());
     let app = App::start("a", &Ledger::default()).await;
     let leader = Manage::new("leader", folder.path());
@@ -179,7 +211,7 @@ async fn two(
 
 /// What a client is told who sends an order through `node`.
 async fn told(node: &Daemon) -> (u16, Value) {
-    let answer = Client::new(node.place()).send(request(Method::POST, "/who", "an order")).await.unwrap();
+    let answer = Client::new(node.place()).send(request(Method::POST, "/who", "an order")).await.expect("an answer");
     let said = answer.json();
     assert_eq!(said["verdict"], "not-sent", "{said}");
     (answer.status.as_u16(), said)
@@ -261,95 +293,4 @@ async fn an_order_is_not_sent_to_a_leader_that_refuses_this_node() {
         assert!(said["message"].as_str().unwrap().contains("alert"), "{said}");
     }
     assert_eq!(app.connections(), 0);
-}
-
-/// A lone node without TLS of its own in front of an app that speaks it, believing what `SSL_CERT_FILE` names.
-async fn in_front_of(app: &str, ca: &Path, folder: &Path) -> Daemon {
-    let manage = Manage::new("node", folder).with(["--upstream", app]);
-    manage.env([("SSL_CERT_FILE", ca.display().to_string())]).start().await
-}
-
-#[tokio::test]
-async fn an_app_behind_tls_is_reached_and_checked() {
-    let world = World::new();
-    let ca = world.authority.file();
-    let app = App::start_secured("a", &Ledger::default(), &world.node("app")).await;
-    let port = app.address().port();
-    for host in ["127.0.0.1", "localhost"] {
-        let node = in_front_of(&format!("https://{host}:{port}"), &ca, world.folder.path()).await;
-        let asked = with(with(request(Method::POST, "/echo", vec![b'x'; 3_000_000]), "host", "service.example"), REQUEST_ID, "1");
-        let seen = Client::new(node.place()).send(asked).await.unwrap().json();
-        assert_eq!((seen["length"].as_u64(), values(&seen, "host")), (Some(3_000_000), vec!["service.example".to_owned()]), "{seen}");
-        assert_eq!(get(node.place(), "/big?mb=8").await.body.len(), 8 << 20);
-    }
-    let others = Authority::new(world.folder.path(), "others");
-    let elsewhere = world.authority.issue(Wanted { name: "elsewhere", hosts: "DNS:ha.example", usage: NODE, life: LONG });
-    let named = App::start_secured("b", &Ledger::default(), &elsewhere).await;
-    for (app, ca, words) in [
-        (&app, others.file(), "its certificate was issued by no CA"),
-        (&named, ca, "its certificate is for ha.example and not for 127.0.0.1"),
-    ] {
-        let node = in_front_of(&format!("https://{}", app.address()), &ca, world.folder.path()).await;
-        let (status, said) = told(&node).await;
-        assert!(status == 502 && said["message"].as_str().unwrap().contains(words), "{said}");
-    }
-}
-
-/// RFC 9112 §9.8: where the end of the connection is the end of the body, only TLS tells a whole one from a cut one.
-#[tokio::test]
-async fn a_body_that_ends_with_its_connection_is_whole_only_if_tls_says_so() {
-    let world = World::new();
-    let files = world.node("app");
-    for says_so in [true, false] {
-        let origin = Origin::bind().await;
-        let node = in_front_of(&format!("https://{}", origin.address()), &world.authority.file(), world.folder.path()).await;
-        let app = async {
-            let (stream, _) = origin.accept_bare().await;
-            let mut stream = secure::accept(&files, stream).await.unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nall of it").await.unwrap();
-            stream.flush().await.unwrap();
-            if says_so {
-                stream.shutdown().await.unwrap();
-            } else {
-                let (tcp, _) = stream.into_inner();
-                tcp.into_std().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
-            }
-        };
-        let client = Client::new(node.place());
-        let (answer, ()) = tokio::join!(client.send(request(Method::GET, "/", "")), app);
-        match answer {
-            Ok(answer) => assert!(says_so && answer.text() == "all of it", "{answer:?}"),
-            Err(broken) => assert!(!says_so && broken == Broken::Cut, "{broken:?}"),
-        }
-    }
-}
-
-/// Both sides say goodbye: a client is told that an idle connection was closed and not cut, and so is an app.
-#[tokio::test]
-async fn idle_connections_end_with_a_goodbye() {
-    use tokio::io::AsyncReadExt;
-    let world = World::new();
-    let files = world.node("app");
-    let origin = Origin::bind().await;
-    let upstream = format!("https://{}", origin.address());
-    let mut node = Manage::new("node", world.folder.path())
-        .with(["--upstream", &upstream])
-        .secured("--tls", &world.node("node"), &world.secure())
-        .start()
-        .await;
-    let mut client = world.secure().connect(node.address()).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    let (stream, _) = origin.accept_bare().await;
-    let mut app = secure::accept(&files, stream).await.unwrap();
-    app.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-    let mut read = vec![0; 4096];
-    let length = within("an answer", LIMIT, client.read(&mut read)).await.unwrap();
-    assert!(read[..length].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&read[..length]));
-    // Without a goodbye the library makes an error of an end. The node gives an idle app up after some seconds.
-    let mut head = Vec::new();
-    within("the end of the app's connection", LIMIT, app.read_to_end(&mut head)).await.expect("a goodbye to the app");
-    node.signal(Signal::TERM);
-    within("the end of the client's connection", LIMIT, client.read_to_end(&mut read)).await.expect("a goodbye to the client");
-    assert_eq!(node.ended(LIMIT).await.code(), Some(0));
-    wait_for("the log to say so", LIMIT, async || if node.log().contains("Stopped") { Ok(()) } else { Err(node.log()) }).await;
 }

@@ -23,8 +23,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Replaces a file by renaming, as careful tools do.
 fn replace(from: &Path, to: &Path) {
     let beside = to.with_extension("new");
-    std::fs::copy(from, &beside).unwrap();
-    std::fs::rename(&beside, to).unwrap();
+    std::fs::copy(from, &beside).expect("copy a file");
+    std::fs::rename(&beside, to).expect("rename a file");
 }
 
 async fn shows(node: &Daemon, secure: &Secure, cert: &Path) {

@@ -13,7 +13,7 @@ use crate::support::load::Load;
 use crate::support::store::{Kind, Store};
 use crate::support::wait_for;
 use crate::support::zookeeper::ZooKeeper;
-use crate::{foresight, outage, partition};
+use crate::{foresight, outage};
 
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(20);
@@ -28,12 +28,6 @@ scenarios!(ZooKeeper);
 async fn a_deleted_node_ends_the_tenure() {
     let overlap = outage::deleted(Kind::ZooKeeper).await;
     assert!(overlap <= TTL, "two primaries for {overlap:?}");
-}
-
-/// B21: each way takes up to 450 ms.
-#[tokio::test]
-async fn a_slow_store_costs_no_tenure() {
-    partition::slow(Kind::ZooKeeper, Duration::from_secs(9), 450).await;
 }
 
 #[tokio::test]

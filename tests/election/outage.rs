@@ -6,9 +6,16 @@ use bellwether::node::Node;
 use bellwether::replication::{Follower, Role};
 use tokio_util::sync::CancellationToken;
 
+use super::property::for_each_seed;
 use super::world::{Peer, World};
 
 const TTL: Duration = Duration::from_secs(3);
+
+/// How many renewals the store has confirmed.
+fn renewals(peer: &Peer) -> u64 {
+    let renewals = peer.counters.store_calls().filter(|(operation, result, _)| (*operation, *result) == ("renew", "ok"));
+    renewals.map(|(.., count)| count).sum()
+}
 
 fn nobody_leads(peers: &[Peer]) -> bool {
     !peers.iter().any(Peer::is_primary)
@@ -111,19 +118,44 @@ async fn thirty_forced_losses_leave_every_node_a_candidate() {
     }
 }
 
-/// B21: no loss while every round trip is shorter than a call may be.
-#[tokio::test(start_paused = true)]
-async fn a_slow_store_costs_no_leadership() {
-    let mut world = World::new(7, TTL, 3);
-    let leads = world.until_agreed(TTL).await;
-    for peer in &world.peers {
-        peer.faults.delay(Duration::ZERO..TTL / 14);
-        peer.faults.delay_replies(Duration::ZERO..TTL / 14);
+/// B21: a call that takes up to 0.9 s costs no tenure of 3 s, wherever on its way it is slow: somebody is elected in such a
+/// store, and then nothing changes for two minutes.
+#[test]
+fn a_slow_store_costs_no_leadership() {
+    let nothing = Duration::ZERO..Duration::ZERO;
+    let up_to = |millis| Duration::ZERO..Duration::from_millis(millis);
+    for (there, back) in [(nothing.clone(), up_to(900)), (up_to(900), nothing), (up_to(450), up_to(450))] {
+        for_each_seed(0..8, async |seed| {
+            let mut world = World::new(seed, TTL, 3);
+            for peer in &world.peers {
+                peer.faults.delay(there.clone());
+                peer.faults.delay_replies(back.clone());
+            }
+            let leads = world.until_agreed(TTL * 2).await;
+            let changes = world.peers.iter().map(|peer| peer.counters.role_changes()).collect::<Vec<_>>();
+            world.pass(Duration::from_secs(120)).await;
+            assert!(world.peers[leads].is_primary());
+            assert_eq!(world.peers.iter().map(|peer| peer.counters.role_changes()).collect::<Vec<_>>(), changes);
+        });
     }
+}
+
+/// Slow, and now and then without an answer: a renewal that was lost is made up for by the next one, unless that is lost too.
+#[tokio::test(start_paused = true)]
+async fn a_lost_renewal_leaves_time_for_another_one() {
+    let mut world = World::new(1, TTL, 2);
+    let leads = world.until_agreed(TTL).await;
     let changes = world.peers[leads].counters.role_changes();
-    world.pass(Duration::from_secs(300)).await;
-    assert!(world.peers[leads].is_primary());
-    assert_eq!(world.peers[leads].counters.role_changes(), changes);
+    for _ in 0..20 {
+        let before = renewals(&world.peers[leads]);
+        world.until("a renewal", TTL / 2, |peers| renewals(&peers[leads]) > before).await;
+        // The next one is swallowed, and nothing passes until just before the second try.
+        world.peers[leads].faults.partition();
+        world.pass(TTL * 17 / 24).await;
+        world.peers[leads].faults.heal();
+        world.pass(TTL / 6).await;
+        assert_eq!(world.peers[leads].counters.role_changes(), changes);
+    }
 }
 
 /// B06: about one renewal per third of the TTL, whatever the TTL.
@@ -133,12 +165,9 @@ async fn an_idle_primary_renews_three_times_per_ttl() {
         let ttl = Duration::from_secs(seconds);
         let mut world = World::new(1, ttl, 1);
         world.until_agreed(ttl).await;
-        let renewals = |world: &World| -> u64 {
-            world.peers[0].counters.store_calls().filter(|(operation, ..)| *operation == "renew").map(|(.., count)| count).sum()
-        };
-        let before = renewals(&world);
+        let before = renewals(&world.peers[0]);
         world.pass(ttl * 20).await;
-        let count = renewals(&world) - before;
+        let count = renewals(&world.peers[0]) - before;
         assert!((58..=62).contains(&count), "{count} renewals in 20 TTLs of {ttl:?}");
     }
 }

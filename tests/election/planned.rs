@@ -10,6 +10,7 @@ use bellwether::replication::{Candidate, Drain, ResignError, Role};
 use bellwether::store::Epoch;
 use tokio_util::sync::CancellationToken;
 
+use super::property::{for_each_seed, up_to};
 use super::world::World;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -60,6 +61,24 @@ async fn a_release_survives_renewals_in_flight_and_renewals_that_failed() {
     }
 }
 
+/// A release has its time also where an answer takes up to 0.9 s: the next one takes a release and an acquire to lead, and no TTL.
+#[test]
+fn a_release_to_a_slow_store_is_waited_for() {
+    const SLOWEST: Duration = Duration::from_millis(900);
+    for_each_seed(0..30, async |seed| {
+        let mut world = World::new(seed, TTL, 2);
+        for peer in &world.peers {
+            peer.faults.delay(Duration::ZERO..SLOWEST / 2);
+            peer.faults.delay_replies(Duration::ZERO..SLOWEST / 2);
+        }
+        let leads = world.until_agreed(TTL * 2).await;
+        world.pass(up_to(&mut fastrand::Rng::with_seed(seed), TTL)).await;
+        world.peers[leads].handle.resign().await.unwrap();
+        assert_eq!(world.memory.holder().filter(|holder| holder.node == world.peers[leads].node), None);
+        world.until("the other one to lead", SLOWEST * 2, |peers| peers[1 - leads].is_primary()).await;
+    });
+}
+
 /// B11: whoever is only waiting can stop at any time, whatever the store does.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_candidate_retires_within_a_call() {
@@ -73,7 +92,9 @@ async fn a_waiting_candidate_retires_within_a_call() {
         }
         let start = clock::now();
         assert_eq!(world.peers[waits].handle.retire().await, None);
-        assert!(clock::now() - start <= TTL / 2, "{:?}", clock::now() - start);
+        // What was under way, and the farewell.
+        let (took, most) = (clock::now() - start, world.timing.call_timeout() + world.timing.leave_timeout());
+        assert!(took <= most + Duration::from_millis(10), "{took:?}");
         world.peers[waits].faults.heal();
         world.peers[leads].handle.retire().await.unwrap();
         world.pass(TTL * 3).await;

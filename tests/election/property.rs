@@ -10,7 +10,7 @@ use super::world::World;
 const TTL: Duration = Duration::from_secs(3);
 
 /// Runs `history` for each seed in paused time; a failure names its seed.
-fn for_each_seed(seeds: std::ops::Range<u64>, history: impl AsyncFn(u64)) {
+pub(crate) fn for_each_seed(seeds: std::ops::Range<u64>, history: impl AsyncFn(u64)) {
     for seed in seeds {
         fastrand::seed(seed);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
@@ -22,7 +22,7 @@ fn for_each_seed(seeds: std::ops::Range<u64>, history: impl AsyncFn(u64)) {
     }
 }
 
-fn up_to(rng: &mut fastrand::Rng, most: Duration) -> Duration {
+pub(crate) fn up_to(rng: &mut fastrand::Rng, most: Duration) -> Duration {
     most.mul_f64(rng.f64())
 }
 

@@ -4,6 +4,8 @@
 //! where one end has given up.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,6 +26,8 @@ pub(crate) enum Mode {
     Reset,
     /// They pass, each this much later.
     Delay(Duration),
+    /// They pass, and what the server says is up to this much later, by another time for each piece of it.
+    SlowAnswers(Duration),
 }
 
 /// A wire to one server. It ends with its value.
@@ -31,6 +35,7 @@ pub(crate) enum Mode {
 pub(crate) struct Wire {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
+    late: Arc<AtomicU64>,
     _forwarding: JoinSet<()>,
 }
 
@@ -41,13 +46,19 @@ impl Wire {
         let address = listener.local_addr().expect("the address of a listener");
         let (mode, watched) = watch::channel(Mode::Pass);
         let mut forwarding = JoinSet::new();
-        forwarding.spawn(accept(listener, server, watched));
-        Self { address, mode, _forwarding: forwarding }
+        let late = Arc::<AtomicU64>::default();
+        forwarding.spawn(accept(listener, Rule { server, mode: watched, late: Arc::clone(&late) }));
+        Self { address, mode, late, _forwarding: forwarding }
     }
 
     /// Where clients connect.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How much later than it should anything has come out since this was last asked, for this machine had no time for it.
+    pub(crate) fn was_late(&self) -> Duration {
+        Duration::from_micros(self.late.swap(0, Ordering::Relaxed))
     }
 
     /// From now on, for every connection.
@@ -56,18 +67,26 @@ impl Wire {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver<Mode>) {
+/// What holds for all connections of a wire.
+#[derive(Clone)]
+struct Rule {
+    server: SocketAddr,
+    mode: watch::Receiver<Mode>,
+    late: Arc<AtomicU64>,
+}
+
+async fn accept(listener: TcpListener, rule: Rule) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
-        connections.spawn(forward(client, server, mode.clone()));
+        connections.spawn(forward(client, rule.clone()));
     }
 }
 
 /// Forwards one connection both ways until one side, or the wire, ends it.
-async fn forward(client: TcpStream, server: SocketAddr, mode: watch::Receiver<Mode>) {
-    let mut cut = mode.clone();
-    let Ok(server) = TcpStream::connect(server).await else { return };
+async fn forward(client: TcpStream, rule: Rule) {
+    let mut cut = rule.mode.clone();
+    let Ok(server) = TcpStream::connect(rule.server).await else { return };
     for end in [&client, &server] {
         // An end that is dropped then says so with a reset.
         if end.set_nodelay(true).is_err() || end.set_zero_linger().is_err() {
@@ -77,20 +96,28 @@ async fn forward(client: TcpStream, server: SocketAddr, mode: watch::Receiver<Mo
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        () = carry(from_client, to_server, mode.clone()) => {}
-        () = carry(from_server, to_client, mode) => {}
+        () = carry(from_client, to_server, Way::There, rule.clone()) => {}
+        () = carry(from_server, to_client, Way::Back, rule) => {}
         _ = cut.wait_for(|mode| *mode == Mode::Reset) => {}
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    There,
+    Back,
+}
+
 /// Reads as fast as bytes come and writes each at its time, so that a delay is one of distance and not of width.
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mode: watch::Receiver<Mode>) {
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Way, rule: Rule) {
     let (send, mut underway) = mpsc::channel::<(Instant, Vec<u8>)>(1024);
     let read = async {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from.read(&mut bytes).await {
-            let due = match *mode.borrow() {
+            let due = match *rule.mode.borrow() {
                 Mode::Pass => Instant::now(),
+                Mode::SlowAnswers(most) if way == Way::Back => Instant::now() + most.mul_f64(fastrand::f64()),
+                Mode::SlowAnswers(_) => Instant::now(),
                 Mode::Blackhole => continue,
                 Mode::Reset => return,
                 Mode::Delay(time) => Instant::now() + time,
@@ -103,6 +130,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mode: watch::Rec
     let write = async {
         while let Some((due, bytes)) = underway.recv().await {
             sleep_until(due).await;
+            rule.late.fetch_max(due.elapsed().as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
             if to.write_all(&bytes).await.is_err() {
                 return;
             }

@@ -156,6 +156,8 @@ pub(super) struct Terms {
     pub(super) upgrade: bool,
     /// The client waits for a 100 before it sends its body.
     pub(super) expects_continue: bool,
+    /// The client speaks HTTP/2 and takes trailers, as gRPC does, which does not announce them; in HTTP/1.1 they would be lost.
+    pub(super) needs_http2: bool,
     /// Another node forwarded the request.
     pub(super) hop: Option<Hop>,
     /// A broken exchange may be repeated: the method is safe, or the client said so.
@@ -209,6 +211,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if head.version == Version::HTTP_2 && found.cookies > 1 {
         join_cookies(&mut head.headers);
     }
+    let needs_http2 = head.version == Version::HTTP_2 && trailers;
     head.version = Version::HTTP_11;
     if upgrade {
         head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -225,6 +228,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     Ok(Terms {
         upgrade,
         expects_continue: found.expects_continue,
+        needs_http2,
         hop,
         repeatable,
         bytes: found.bytes + target_bytes(&head.uri) + FIXED_BYTES,

@@ -2,18 +2,21 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::{Method, Request, StatusCode, Uri};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::{ELSEWHERE, PATH, SHAPE, name_protocol};
 use crate::api::Limits;
+use crate::api::carrier::Carrier;
 use crate::api::feed::RequestBody;
-use crate::api::pool::{self, Lease, Pool, Sending};
+use crate::api::pool::{self, Pool, Sending};
 use crate::api::streams::{Lane, Sent};
 
 /// How soon another one is opened where none could be.
@@ -25,6 +28,8 @@ const KNOCKS: usize = 100;
 pub(in crate::api) struct Mux {
     limits: Limits,
     state: RefCell<State>,
+    /// Notified when an opening has come to an end.
+    settled: Notify,
 }
 
 enum State {
@@ -38,7 +43,7 @@ enum State {
 
 impl Mux {
     pub(in crate::api) fn new(limits: Limits) -> Self {
-        Self { limits, state: RefCell::new(State::Closed(Instant::now())) }
+        Self { limits, state: RefCell::new(State::Closed(Instant::now())), settled: Notify::new() }
     }
 
     /// Whether a request may go over it at all: nothing is lost when its exchange breaks.
@@ -48,10 +53,10 @@ impl Mux {
             && !request.headers().contains_key(UPGRADE)
     }
 
-    /// Sends a request over the connection, if there is one and it has room.
-    pub(in crate::api) async fn send(&self, mut request: Request<RequestBody>) -> Sent {
+    /// Sends a request over the connection, if there is one and it has room; one that `insists` waits for room.
+    pub(in crate::api) async fn send(&self, mut request: Request<RequestBody>, insists: bool) -> Sent {
         let sending = match &mut *self.state.borrow_mut() {
-            State::Open(lane) if lane.has_room() => {
+            State::Open(lane) if lane.has_room() || (insists && !lane.is_closed()) => {
                 // What asks the app for trailers is meant for this hop too, and HTTP/2 has no `Connection` to say so.
                 request.headers_mut().remove(CONNECTION);
                 lane.send(request)
@@ -77,44 +82,62 @@ impl Mux {
 
     /// Opens the connection at `host` and serves it until it ends. Dropped, it cuts off whatever runs on it.
     pub(in crate::api) async fn run(&self, pool: &Rc<Pool>, host: HeaderValue) {
-        let (lane, running) = match self.open(pool, host).await {
-            Ok(Some(opened)) if !pool.is_retired() => opened,
+        let opened = self.open(pool, host).await;
+        let (state, running) = match opened {
+            Ok(Some((lane, running))) if !pool.is_retired() => (State::Open(lane), Some(running)),
             Ok(None) => {
                 debug!("the leader takes one request at a time on each connection");
-                *self.state.borrow_mut() = State::Unknown;
-                return;
+                (State::Unknown, None)
             }
-            Ok(Some(_)) | Err(_) => {
-                *self.state.borrow_mut() = State::Closed(Instant::now() + PAUSE);
-                return;
-            }
+            Ok(Some(_)) | Err(_) => (State::Closed(Instant::now() + PAUSE), None),
         };
-        *self.state.borrow_mut() = State::Open(lane);
-        running.await;
+        *self.state.borrow_mut() = state;
+        self.settled.notify_waiters();
+        if let Some(running) = running {
+            running.await;
+        }
+    }
+
+    /// Waits while it is being opened.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub(in crate::api) async fn settles(&self) {
+        let mut settled = pin!(self.settled.notified());
+        settled.as_mut().enable();
+        if matches!(*self.state.borrow(), State::Opening) {
+            // Whoever opens it may have been cut off.
+            timeout(self.limits.connect_timeout * 2, settled).await.ok();
+        }
     }
 
     /// `None` where the leader does not agree.
     async fn open(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<(Lane, impl Future<Output = ()> + use<>)>> {
-        let Some(lease) = self.ask(pool, host).await? else { return Ok(None) };
-        let Some((wire, early, _cut)) = lease.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
+        let Some(carrier) = self.ask(pool, host).await? else { return Ok(None) };
+        let Some((wire, early, _cut)) = carrier.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
         wire.lay_bare();
         wire.unread(early);
         Lane::open(&wire, SHAPE, &self.limits).await.map(Some)
     }
 
     /// Asks for it, at one worker of the leader after the other.
-    async fn ask(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<Lease>> {
+    async fn ask(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<Carrier>> {
         let terms = Sending { repeatable: true, fresh: true };
         for _ in 0..KNOCKS {
             let asked = timeout(self.limits.connect_timeout, pool.send(question(host.clone()), terms, || true, async |_| Ok(())));
-            let pool::Sent::Answered(answer, lease) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
+            let pool::Sent::Answered(answer, carrier) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
             match answer.status() {
-                StatusCode::SWITCHING_PROTOCOLS => return Ok(Some(lease)),
+                StatusCode::SWITCHING_PROTOCOLS => return Ok(Some(carrier)),
                 ELSEWHERE => {}
                 _ => return Ok(None),
             }
         }
         Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Whether the leader does not know what that is.
+    pub(in crate::api) fn is_unknown(&self) -> bool {
+        matches!(*self.state.borrow(), State::Unknown)
     }
 
     /// Takes no more requests; those on the connection may finish.

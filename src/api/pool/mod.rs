@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::trace;
 
 use crate::api::Limits;
+use crate::api::carrier::Carrier;
 use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
 use crate::api::io::{Fence, Wire, WireIo};
@@ -96,7 +97,7 @@ pub(super) struct Lease {
 /// How an exchange on one connection went.
 pub(super) enum Sent {
     /// The answer's head came, and its body is on its way over the connection.
-    Answered(Response<Incoming>, Lease),
+    Answered(Response<Incoming>, Carrier),
     /// Nothing of the request has left this node; here it is again.
     Unsent(Request<RequestBody>, Unsent),
     /// The connection broke before an answer.
@@ -106,6 +107,8 @@ pub(super) enum Sent {
         /// Whether it had been used before, so that it may just have been at its end.
         reused: bool,
     },
+    /// The upstream says that it has processed nothing of the request (RFC 9113 §8.7), which is gone.
+    Refused(hyper::Error),
 }
 
 /// What a request may be sent on.
@@ -174,7 +177,7 @@ impl Pool {
                 },
             };
             match lease.connection.sender.try_send_request(request).await {
-                Ok(answer) => return Sent::Answered(answer, lease),
+                Ok(answer) => return Sent::Answered(answer, Carrier::Connection(lease)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if lease.reused => request = unsent,
                     Some(unsent) => {
@@ -240,9 +243,8 @@ impl Pool {
                 turn.expect("the semaphore is never closed")
             }
         };
-        let socket = self.way.dial(Instant::now() + self.limits.connect_timeout).await?;
+        let wire = self.connect().await?;
         let deadline = Instant::now() + self.limits.connect_timeout;
-        let wire = Wire::to_upstream(socket, self.fence.clone());
         let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
         if self.retired.get() {
             // What was cut while this was under way must not come to life behind it.
@@ -253,6 +255,12 @@ impl Pool {
         let mut lease = Lease { connection: Connection { sender, wire, leftover, driver }, pool: Rc::clone(self), reused: false };
         timeout_at(deadline, greet(&mut Greeting(&mut lease.connection.sender))).await.map_err(late)??;
         Ok(lease)
+    }
+
+    /// A new connection on which nothing has been said yet.
+    pub(super) async fn connect(&self) -> io::Result<Rc<Wire>> {
+        let socket = self.way.dial(Instant::now() + self.limits.connect_timeout).await?;
+        Ok(Wire::to_upstream(socket, self.fence.clone()))
     }
 
     /// Opens a connection, asks what `greet` asks, and keeps it for later.

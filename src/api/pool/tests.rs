@@ -55,14 +55,14 @@ async fn the_youngest_connection_is_used_first() {
         .run_until(async {
             let (app, pool) = upstream(answering, |_| {}).await;
             let Sent::Answered(first, older) = send(&pool, SAFE).await else { panic!("no answer") };
-            let Sent::Answered(second, younger) = send(&pool, SAFE).await else { panic!("no answer") };
+            let Sent::Answered(second, Carrier::Connection(younger)) = send(&pool, SAFE).await else { panic!("no answer") };
             for answer in [first, second] {
                 answer.into_body().collect().await.unwrap();
             }
             let wire = Rc::clone(&younger.connection.wire);
             older.give_back();
             younger.give_back();
-            let Sent::Answered(_, again) = send(&pool, SAFE).await else { panic!("no answer") };
+            let Sent::Answered(_, Carrier::Connection(again)) = send(&pool, SAFE).await else { panic!("no answer") };
             assert!(Rc::ptr_eq(&again.connection.wire, &wire) && again.reused);
             assert_eq!(app.seen.connections(), 2);
         })
@@ -242,7 +242,7 @@ async fn an_upstream_that_closes_what_it_just_used_gets_a_new_connection_for_wha
                         assert!(reused);
                         lost += 1;
                     }
-                    Sent::Unsent(..) => panic!("it can be reached"),
+                    Sent::Unsent(..) | Sent::Refused(_) => panic!("it can be reached"),
                 }
             }
             assert!(lost <= 1, "{lost} of 100 were lost");

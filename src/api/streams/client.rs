@@ -21,6 +21,7 @@ pub(in crate::api) struct Lane {
     sender: SendRequest<RequestBody>,
     streams: Rc<Cell<u32>>,
     most: u32,
+    used: bool,
 }
 
 /// A request's share of a connection, until its answer has ended.
@@ -44,8 +45,17 @@ pub(in crate::api) enum Sent {
     Answered(Response<Incoming>, Stream),
     /// Nothing of it has left; here it is again.
     Unsent(Request<RequestBody>),
+    /// The upstream says that it has processed nothing of it; it is gone all the same.
+    Refused(hyper::Error),
     /// The connection broke, or the upstream gave the request up.
     Lost(hyper::Error),
+}
+
+/// Whether an upstream says that it has processed nothing of a request: it reset its stream as refused, or said that it
+/// goes and which streams it still serves (RFC 9113 §8.7).
+fn is_refusal(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM)))
 }
 
 impl Lane {
@@ -79,7 +89,7 @@ impl Lane {
             tasks.close();
             tasks.wait().await;
         };
-        Ok((Self { sender, streams: Rc::default(), most: shape.streams }, running))
+        Ok((Self { sender, streams: Rc::default(), most: shape.streams, used: false }, running))
     }
 
     pub(in crate::api) fn is_closed(&self) -> bool {
@@ -90,14 +100,26 @@ impl Lane {
         !self.is_closed() && self.streams.get() < self.most
     }
 
+    /// How many requests are on it.
+    pub(in crate::api) fn load(&self) -> u32 {
+        self.streams.get()
+    }
+
+    /// Whether a request has gone over it before.
+    pub(in crate::api) fn was_used(&self) -> bool {
+        self.used
+    }
+
     /// Sends a request and waits for the head of its answer, for as long as that takes. It counts from the call on.
     pub(in crate::api) fn send(&mut self, request: Request<RequestBody>) -> impl Future<Output = Sent> + use<> {
+        self.used = true;
         let (sending, stream) = (self.sender.try_send_request(request), Stream::new(&self.streams));
         async move {
             match sending.await {
                 Ok(answer) => Sent::Answered(answer, stream),
                 Err(mut error) => match error.take_message() {
                     Some(request) => Sent::Unsent(request),
+                    None if is_refusal(error.error()) => Sent::Refused(error.into_error()),
                     None => Sent::Lost(error.into_error()),
                 },
             }

@@ -19,26 +19,26 @@ use tokio::task::JoinSet;
 
 use super::rig::*;
 
-type AnyBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
+pub(super) type AnyBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
 fn bodiless() -> AnyBody {
     Full::default().boxed()
 }
 
 /// What a client says over HTTP/2, until it is dropped.
-struct Http2Client {
+pub(super) struct Http2Client {
     sender: SendRequest<AnyBody>,
     connection: JoinSet<hyper::Result<()>>,
 }
 
 impl Http2Client {
-    async fn connect(node: &TestNode) -> Self {
+    pub(super) async fn connect(node: &TestNode) -> Self {
         let socket = TcpStream::connect(node.address).await.unwrap();
         let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
         Self { sender, connection: [connection].into_iter().collect() }
     }
 
-    async fn send(&mut self, request: Request<AnyBody>) -> hyper::Result<Response<Incoming>> {
+    pub(super) async fn send(&mut self, request: Request<AnyBody>) -> hyper::Result<Response<Incoming>> {
         self.sender.ready().await?;
         self.sender.send_request(request).await
     }
@@ -48,18 +48,18 @@ impl Http2Client {
     }
 }
 
-fn get(target: &str) -> Request<AnyBody> {
+pub(super) fn get(target: &str) -> Request<AnyBody> {
     Request::get(format!("http://shop.example{target}")).body(bodiless()).unwrap()
 }
 
-async fn read(answer: Response<Incoming>) -> (StatusCode, HeaderMap, String) {
+pub(super) async fn read(answer: Response<Incoming>) -> (StatusCode, HeaderMap, String) {
     let (head, body) = answer.into_parts();
     let text = String::from_utf8(body.collect().await.unwrap().to_bytes().into()).unwrap();
     (head.status, head.headers, text)
 }
 
 /// A body whose pieces are said one by one.
-struct Spoken(mpsc::Receiver<Frame<Bytes>>);
+pub(super) struct Spoken(pub(super) mpsc::Receiver<Frame<Bytes>>);
 
 impl Body for Spoken {
     type Data = Bytes;

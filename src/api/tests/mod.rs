@@ -5,6 +5,7 @@ mod expect;
 mod failover;
 mod holding;
 mod http2;
+mod http2_apps;
 mod keepalive;
 mod leaders;
 mod leaving;

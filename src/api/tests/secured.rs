@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
+use crate::api::ahead::Ahead;
 use crate::api::io::{Socket, Wire, WireIo};
 use crate::tls::tests::World;
 use crate::tls::{Client, Tls};
@@ -26,10 +27,10 @@ async fn connected() -> (Rc<Wire>, TlsStream<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (accepted, _) = listener.accept().await.unwrap();
-    let (served, connected) = tokio::join!(server.accept(accepted), client.connect("127.0.0.1", stream));
+    let (served, connected) = tokio::join!(server.accept(accepted), client.connect("127.0.0.1", Ahead::new(stream)));
     let stream = connected.unwrap();
     // The tickets.
-    comes(stream.get_ref().0).await;
+    comes(&stream.get_ref().0.tcp).await;
     (Wire::to_upstream(Socket::Tls(Box::new(stream.into())), None), served.unwrap().0)
 }
 

@@ -57,7 +57,8 @@ impl Lease for Tenure {
 
 impl Shared {
     /// One renewal of the session and one read of the key, at once. The read alone can tell that the tenure is lost, for a
-    /// session that ended has freed its key; it takes both to confirm it.
+    /// session that ended has freed its key; it takes both to confirm it. The caller counts from before both
+    /// were sent, so the one that comes later grants nothing more.
     async fn renew(&self, session: &SessionId, index: u64) -> Result<Renewal, Failure> {
         let (renewed, view) = tokio::join!(self.session.renew(&self.agents, session), self.view(Reading::Sure));
         let is_ours = match view {

@@ -59,7 +59,7 @@ impl Endpoints {
             .with_require_leader(true)
             .with_auto_token_refresh(true);
         let present = Mutex::new(Present { member: 0, serial: 0, client: None });
-        Self { members: access.members, options, place, patience: call_timeout / 2, present }
+        Self { members: access.members, options, place, patience: call_timeout * 9 / 10, present }
     }
 
     /// Makes `attempt` at the present member and, where the way to it fails, at each of the others once. Attempts must

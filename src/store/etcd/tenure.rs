@@ -58,7 +58,7 @@ impl Lease for Tenure {
 
 impl Shared {
     /// One heartbeat and one read of our key, at once: either of them can tell that the tenure is lost, and it takes both
-    /// to confirm it.
+    /// to confirm it. The caller counts from before both were sent, so the one that comes later grants nothing more.
     async fn renew(&self, connection: &Connection, lease: i64, created: i64) -> Result<Renewal, Failure> {
         let mut records = connection.client.kv_client();
         let read = records.get(self.place.key_of(lease), None);

@@ -1,7 +1,7 @@
 //! The lock as a row of a MySQL or MariaDB database.
 //!
-//! A lock has one connection of its own. Nobody announces a change here, so waiting nodes look at the row again and again,
-//! each at times of its own.
+//! A lock has two connections of its own: one for the statements that the election calls for, and one to look whether
+//! something has changed. Nobody announces a change here, so nodes look at the row again and again, each at times of its own.
 //!
 //! A server that is read-only, as a replica is, is refused also where our user could write to it all the same, and its
 //! connection closed: whoever answers at the same address next may be the primary.

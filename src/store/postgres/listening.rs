@@ -89,8 +89,8 @@ pub(super) struct Ear {
 }
 
 impl Ear {
-    /// Opens a connection that listens; nothing where that cannot be had for now, which takes half a TTL to find out, so that
-    /// it is not tried with every look at the row.
+    /// Opens a connection that listens; nothing where that cannot be had for now, which takes a TTL to find out, so that it
+    /// is not tried with every look at the row.
     async fn listen(self) -> Option<PgListener> {
         let until = Instant::now() + self.call_timeout * 3;
         match timeout_at(until, self.try_listen()).await {
@@ -107,6 +107,8 @@ impl Ear {
         let options = self.driver.connect_options(&self.access, password.as_ref());
         // A pool of one: the library has no other way to listen.
         let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false).idle_timeout(None).max_lifetime(None);
+        // That a network is slow is no news of its own.
+        let pool = pool.acquire_slow_threshold(Duration::MAX);
         let mut listener = PgListener::connect_with(&pool.connect_lazy_with(options)).await?;
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await?;

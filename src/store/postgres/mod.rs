@@ -1,8 +1,9 @@
 //! The lock as a row of a PostgreSQL database.
 //!
-//! A lock has two connections of its own: one for statements, and one that listens for the notices that whoever begins or
-//! ends a tenure sends with it. A notice is only a hint. Where none can come, because a pooler lies in between or because
-//! an operator changed the row by hand, the row is looked at from time to time all the same.
+//! A lock has three connections of its own: one for the statements that the election calls for, one to look whether
+//! something has changed, and one that listens for the notices that whoever begins or ends a tenure sends with it. A notice
+//! is only a hint. Where none can come, because a pooler lies in between or because an operator changed the row by hand, the
+//! row is looked at from time to time all the same.
 //!
 //! A server that only takes reads, as a standby does, is refused, and its connection closed: whoever answers at the same
 //! address next may be the primary.

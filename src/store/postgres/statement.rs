@@ -15,6 +15,10 @@ use crate::store::sql::{Look, Row, Seat};
 /// Where the beginning and the end of tenures are announced, with the component's name.
 pub(super) const CHANNEL: &str = "leader_leases";
 
+/// Comes before all else, for notices are no part of an answer and end the connection that gets one: behind a pooler another
+/// client may have listened on the connection to the server that is ours for this statement. On one of our own it does nothing.
+const QUIET: &str = "UNLISTEN *";
+
 /// The statements about one row, as one process sends them.
 pub(super) struct PostgresStatements {
     component: String,
@@ -102,7 +106,7 @@ impl Statements for PostgresStatements {
 }
 
 fn settings(statement_timeout: Duration) -> String {
-    format!("SET LOCAL statement_timeout = {}; SET LOCAL synchronous_commit = on", statement_timeout.as_millis())
+    format!("{QUIET}; SET LOCAL statement_timeout = {}; SET LOCAL synchronous_commit = on", statement_timeout.as_millis())
 }
 
 /// Reads the row and the clock; nothing where the server takes no writes.
@@ -132,10 +136,10 @@ pub(super) async fn change(connection: &mut PgConnection, statement: String) -> 
 
 /// Looks at the table that the name leads to.
 pub(super) async fn find_table(connection: &mut PgConnection) -> Result<Found, Error> {
-    const FIND: &str = "SELECT attname::text, format_type(atttypid, NULL)
+    const FIND: &str = "UNLISTEN *; SELECT attname::text, format_type(atttypid, NULL)
         FROM pg_attribute WHERE attrelid = to_regclass('leader_leases') AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
     // A unique key of this column alone, and of all rows.
-    const FIND_KEY: &str = "SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+    const FIND_KEY: &str = "UNLISTEN *; SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
         WHERE indrelid = to_regclass('leader_leases') AND attname = 'component'
             AND indisunique AND indisvalid AND indnkeyatts = 1 AND indpred IS NULL";
     let columns = raw_sql(FIND).fetch_all(&mut *connection).await?;

@@ -1,4 +1,4 @@
-//! The one connection that a lock has, opened when it is first needed and again after whatever went wrong with it.
+//! A connection of a lock's own, opened when it is first needed and again after whatever went wrong with it.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What the drivers for database servers have in common: the row, the one connection of a lock on which it is asked for,
-//! how that is reached, how values get into statements, and what comes of errors. A [`Driver`] is what differs.
+//! What the drivers for database servers have in common: the row, the connections of a lock on which it is asked for, how
+//! they are made, how values get into statements, and what comes of errors. A [`Driver`] is what differs.
 //!
 //! Statements are sent as text, in one message with the settings that they need, and not prepared: so each call is one
 //! round trip, also the first on a connection, and none needs anything of the connection that an earlier one left there.
@@ -28,7 +28,7 @@ fn patience(call_timeout: Duration) -> Patience {
 /// Shorter than the caller's patience, so that a row that somebody else has locked is reported as such, and the next
 /// call finds an idle connection.
 pub(super) fn statement_timeout(call_timeout: Duration) -> Duration {
-    (call_timeout * 3 / 4).max(Duration::from_millis(10))
+    (call_timeout * 2 / 3).max(Duration::from_millis(10))
 }
 
 /// A text between quotes. Characters that mean anything else between quotes are left out: they occur in no name of ours,

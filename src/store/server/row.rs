@@ -1,4 +1,4 @@
-//! The election's row in a database of any kind of server, asked for on one connection.
+//! The election's row in a database of any kind of server, asked for on connections of a lock's own.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,12 +16,14 @@ pub(in crate::store) struct ServerRow<D: Driver, S> {
     statements: S,
     session: Session<D>,
     line: Line<D::Connection>,
+    /// For looks that wait for a change: a renewal must not wait for their answers.
+    watch: Line<D::Connection>,
 }
 
 impl<D: Driver, S: Statements> ServerRow<D, S> {
     pub(in crate::store) fn new(seat: Seat, statements: S, driver: D, access: Access, call_timeout: Duration) -> Self {
-        let line = Line::new(patience(call_timeout));
-        Self { seat, statements, session: Session::new(driver, access, call_timeout), line }
+        let [line, watch] = [(); 2].map(|()| Line::new(patience(call_timeout)));
+        Self { seat, statements, session: Session::new(driver, access, call_timeout), line, watch }
     }
 
     async fn change(&self, operation: &'static str, statement: String) -> Result<bool, StoreError> {
@@ -29,9 +31,10 @@ impl<D: Driver, S: Statements> ServerRow<D, S> {
         self.line.ask(|| self.session.open(), |connection| session.change(operation, connection, statement)).await
     }
 
-    async fn look_once(&self, operation: &'static str) -> Result<Look, StoreError> {
+    async fn look_on(&self, line: &Line<D::Connection>, operation: &'static str) -> Result<Look, StoreError> {
         let (session, statement) = (self.session.clone(), self.statements.look());
-        self.line.ask(|| self.session.open(), |connection| session.look(operation, connection, statement)).await
+        let look = line.ask(|| self.session.open(), |connection| session.look(operation, connection, statement));
+        self.session.bounded(operation, look).await
     }
 }
 
@@ -46,7 +49,11 @@ impl<D: Driver, S: Statements> Table for ServerRow<D, S> {
     }
 
     async fn look(&self, operation: &'static str) -> Result<Look, StoreError> {
-        self.session.bounded(operation, self.look_once(operation)).await
+        self.look_on(&self.line, operation).await
+    }
+
+    async fn watch(&self) -> Result<Look, StoreError> {
+        self.look_on(&self.watch, "watch").await
     }
 
     async fn insert(&self, version: i64) -> Result<bool, StoreError> {

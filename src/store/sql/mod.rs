@@ -46,6 +46,12 @@ pub(super) trait Table: Send + Sync + fmt::Debug + 'static {
     /// Reads the row and the clock.
     async fn look(&self, operation: &'static str) -> Result<Look, StoreError>;
 
+    /// The same for whoever waits for a change. Where answers may take long it must be in nobody's way, least of all in a
+    /// renewal's.
+    async fn watch(&self) -> Result<Look, StoreError> {
+        self.look("watch").await
+    }
+
     /// Starts a tenure where there is no row; false if somebody was faster.
     async fn insert(&self, version: i64) -> Result<bool, StoreError>;
 
@@ -154,7 +160,7 @@ impl<T: Table> Lock for RowLock<T> {
         let Shared { table, notices, .. } = &*self.0;
         let mut announced = true;
         loop {
-            let found = table.look("watch").await?;
+            let found = table.watch().await?;
             let holder = self.0.holder(found.row.as_ref())?;
             if holder.as_ref().map(|(leader, _)| leader) != seen {
                 if !announced {

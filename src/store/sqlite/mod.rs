@@ -46,7 +46,7 @@ fn check_place(path: &Path) -> Result<(), OpenError> {
 /// Shorter than the caller's patience, so that a locked database is reported as such and the next call finds an idle
 /// connection; never so long that a retry within the TTL would come too late.
 fn busy_timeout(call_timeout: Duration) -> Duration {
-    (call_timeout * 3 / 4).clamp(Duration::from_millis(10), Duration::from_secs(5))
+    (call_timeout * 2 / 3).clamp(Duration::from_millis(10), Duration::from_secs(5))
 }
 
 /// The election's row in one file.

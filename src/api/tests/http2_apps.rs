@@ -1,0 +1,190 @@
+//! Apps that speak HTTP/2, and calls as gRPC makes them.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::http2::{AnyBody, Http2Client, Spoken, get, read};
+use super::rig::*;
+use crate::cluster::Upstream;
+
+/// An app that gives each piece of a request back as it comes, and says `grpc-status` at the end, unannounced.
+struct EchoApp {
+    upstream: Upstream,
+    connections: Arc<AtomicUsize>,
+    /// Requests whose client has not gone yet.
+    running: Arc<AtomicUsize>,
+    _accepting: JoinSet<()>,
+}
+
+impl EchoApp {
+    async fn start(most_streams: u32) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = Upstream::H2c { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+        let (connections, running) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, at_work) = (Arc::clone(&connections), Arc::clone(&running));
+        let accepting = async move {
+            let mut serving = JoinSet::new();
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
+                let at_work = Arc::clone(&at_work);
+                let service = service_fn(move |request| echo(request, Running::new(&at_work)));
+                let mut builder = http2::Builder::new(TokioExecutor::new());
+                builder.max_concurrent_streams(most_streams);
+                serving.spawn(async move { drop(builder.serve_connection(TokioIo::new(socket), service).await) });
+            }
+        };
+        Self { upstream, connections, running, _accepting: [accepting].into_iter().collect() }
+    }
+
+    /// A primary in front of it, and a replica of that.
+    async fn chain(&self) -> [TestNode; 2] {
+        let primary = TestNode::member("default", Some(self.upstream.clone()), |_| {});
+        primary.lead(1);
+        let replica = TestNode::start(None);
+        replica.follow(&primary, 1);
+        [replica, primary]
+    }
+}
+
+struct Running(Arc<AtomicUsize>);
+
+impl Running {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn echo(request: Request<Incoming>, running: Running) -> Result<Response<AnyBody>, Infallible> {
+    let about = |name: &str| request.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+    let (epoch, te) = (about("bellwether-epoch"), about("te"));
+    let target = request.uri().to_string();
+    let mut body = request.into_body();
+    let frames = async_stream(move |say| async move {
+        let _running = running;
+        while let Some(Ok(frame)) = body.frame().await {
+            if let Ok(piece) = frame.into_data()
+                && say.send(Ok(Frame::data(piece))).await.is_err()
+            {
+                return;
+            }
+        }
+        let status = [("grpc-status".parse().unwrap(), "0".parse().unwrap())];
+        say.send(Ok(Frame::trailers(status.into_iter().collect()))).await.ok();
+    });
+    let answer = Response::builder().header("x-target", target).header("x-epoch", epoch).header("x-te", te);
+    Ok(answer.body(BodyExt::boxed(frames)).unwrap())
+}
+
+/// A body that a task says.
+fn async_stream<F: Future<Output = ()> + Send + 'static>(
+    speak: impl FnOnce(mpsc::Sender<Result<Frame<Bytes>, Infallible>>) -> F,
+) -> StreamBody<impl futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync> {
+    let (say, spoken) = mpsc::channel(8);
+    let speaking: JoinSet<()> = [speak(say)].into_iter().collect();
+    StreamBody::new(futures_util::stream::unfold((spoken, speaking), |(mut spoken, speaking)| async move {
+        let frame = spoken.recv().await?;
+        Some((frame, (spoken, speaking)))
+    }))
+}
+
+fn call(target: &str, body: AnyBody) -> Request<AnyBody> {
+    let uri = format!("http://shop.example{target}");
+    Request::post(uri).header("te", "trailers").header("content-type", "application/grpc").body(body).unwrap()
+}
+
+#[tokio::test]
+async fn a_request_reaches_an_app_over_http2() {
+    let app = EchoApp::start(100).await;
+    for node in &app.chain().await {
+        let mut plain = node.client().await;
+        plain.say("POST /a?b HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 5\r\n\r\nhello").await;
+        let answer = plain.answer().await;
+        assert_eq!((answer.status(), answer.text()), (200, "hello"));
+        assert_eq!(answer.field("x-target"), Some("http://shop.example/a?b"));
+        assert_eq!(answer.field("x-epoch"), Some("1"));
+        let mut client = Http2Client::connect(node).await;
+        assert_eq!(read(client.send(get("/")).await.unwrap()).await.0, StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn a_call_speaks_both_ways_at_once_and_ends_with_its_status() {
+    let app = EchoApp::start(100).await;
+    for node in &app.chain().await {
+        let mut client = Http2Client::connect(node).await;
+        let (say, spoken) = mpsc::channel(8);
+        let answer = client.send(call("/chat", BodyExt::boxed(Spoken(spoken)))).await.unwrap();
+        assert_eq!(answer.headers()["x-te"], "trailers");
+        let mut heard = answer.into_body();
+        for word in ["one", "two"] {
+            say.send(Frame::data(Bytes::from_static(word.as_bytes()))).await.unwrap();
+            assert_eq!(heard.frame().await.unwrap().unwrap().into_data().unwrap(), word, "before the next is said");
+        }
+        drop(say);
+        let status = heard.frame().await.unwrap().unwrap().into_trailers().unwrap();
+        assert_eq!(status["grpc-status"], "0");
+        until("nothing runs at the app", || app.running.load(Ordering::SeqCst) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_ends_at_the_app() {
+    let app = EchoApp::start(100).await;
+    for node in &app.chain().await {
+        let mut client = Http2Client::connect(node).await;
+        let (say, spoken) = mpsc::channel(8);
+        let answer = client.send(call("/chat", BodyExt::boxed(Spoken(spoken)))).await.unwrap();
+        until("it runs", || app.running.load(Ordering::SeqCst) == 1).await;
+        drop((answer, say));
+        until("the app hears of it", || app.running.load(Ordering::SeqCst) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn calls_that_last_keep_no_other_waiting() {
+    let app = EchoApp::start(100).await;
+    let [replica, primary] = app.chain().await;
+    let mut clients = Vec::new();
+    for n in 0..220 {
+        let mut client = Http2Client::connect(if n % 2 == 0 { &replica } else { &primary }).await;
+        let (say, spoken) = mpsc::channel(1);
+        let answer = client.send(call("/chat", BodyExt::boxed(Spoken(spoken)))).await.unwrap();
+        clients.push((client, say, answer));
+    }
+    assert_eq!(app.running.load(Ordering::SeqCst), 220);
+    assert_eq!(app.connections.load(Ordering::SeqCst), 3, "a hundred on each");
+}
+
+#[tokio::test]
+async fn an_app_that_is_not_there_was_sent_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::H2c { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+    drop(listener);
+    let node = TestNode::member("default", Some(upstream), |_| {});
+    node.lead(1);
+    let mut client = node.client().await;
+    client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\nx").await;
+    let answer = client.answer().await;
+    assert_eq!((answer.status(), &answer.json()["verdict"]), (502, &"not-sent".into()));
+}
