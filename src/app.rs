@@ -91,7 +91,13 @@ impl Daemon {
         let status = Arc::new(Status::new(identity(&config, node.as_ref()), roles.clone(), election, bound.ledger()));
         let verb_limit = config.drain_timeout + config.api.ttl + CLOSE_GRACE;
         let tls = config.api.tls.clone();
-        let local = LocalConfig { routes: config.local_routes, token: config.token, verb_limit, tls: tls.clone() };
+        let local = LocalConfig {
+            routes: config.local_routes,
+            token: config.token,
+            verb_limit,
+            tls: tls.clone(),
+            max_connections: config.api.max_connections,
+        };
         let local = Arc::new(Local::new(Arc::clone(&status), handle.clone(), local));
 
         for addr in bound.addresses() {

@@ -13,6 +13,11 @@ pub fn memory() -> u64 {
     system.totalram * u64::from(system.mem_unit)
 }
 
+/// How many files the process may open once [`raise_open_files`] has been called, where there is a limit.
+pub fn most_open_files() -> Option<u64> {
+    getrlimit(Resource::Nofile).maximum
+}
+
 /// Lets the process open as many files as its user may: a held request keeps its connection. Returns how many that is,
 /// where there is a limit.
 pub fn raise_open_files() -> Option<u64> {

@@ -14,7 +14,8 @@ use crate::api::headers::{self, Hop, REFUSED, Refusal};
 use crate::api::hold::{self, Cause, Ended};
 use crate::api::ledger::Outcome;
 use crate::api::session::{Busy, Session};
-use crate::api::{mux, primary, replica};
+use crate::api::worker::TOO_MANY;
+use crate::api::{debt, mux, primary, replica};
 use crate::replication::Role;
 
 /// The client is gone, so that its connection is closed without an answer.
@@ -61,7 +62,18 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     if terms.hop.is_some() {
         session.comes_from_node();
     }
+    if session.is_surplus() {
+        session.leaves_unread(true);
+        return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY)));
+    }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
+    if let (Some(feed), Some(debtors)) = (&feed, &core.debtors)
+        && terms.hop.is_none()
+        && debt::is_owed(&head.headers)
+    {
+        // What another node passes on, that node waits for.
+        feed.is_owed_to(debtors);
+    }
     let exchange =
         Exchange { session, ticket, head, feed, terms, hidden, deadline: None, held: Default::default(), troubles: 0, maybe_sent: false };
     pursue(exchange).await

@@ -49,6 +49,10 @@ pub enum Reason {
     UpstreamTimeout,
     /// The request came round.
     Loop,
+    /// The client did not go on with its request.
+    RequestTimeout,
+    /// As many clients are connected as may be.
+    TooManyConnections,
 }
 
 impl Reason {
@@ -65,6 +69,8 @@ impl Reason {
             Self::Superseded => "superseded",
             Self::UpstreamTimeout => "upstream-timeout",
             Self::Loop => "loop",
+            Self::RequestTimeout => "request-timeout",
+            Self::TooManyConnections => "too-many-connections",
         }
     }
 
@@ -75,9 +81,12 @@ impl Reason {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::UpstreamFailed => StatusCode::BAD_GATEWAY,
-            Self::NoPrimary | Self::HoldFull | Self::NoUpstream | Self::Superseded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoPrimary | Self::HoldFull | Self::NoUpstream | Self::Superseded | Self::TooManyConnections => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Loop => StatusCode::LOOP_DETECTED,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
         }
     }
 }
@@ -146,6 +155,18 @@ impl Failure {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds as u64));
         }
         response
+    }
+
+    /// The answer as bytes, to whoever did not get as far as a request: HTTP/1.1, and the last thing said.
+    pub(super) fn into_last_words(self, retry_after: Duration) -> Vec<u8> {
+        let answer = self.into_response(None, None, retry_after);
+        let mut words = format!("HTTP/1.1 {}\r\n", answer.status()).into_bytes();
+        for (name, value) in answer.headers() {
+            words.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        words.extend(format!("content-length: {}\r\nconnection: close\r\n\r\n", answer.body().len()).bytes());
+        words.extend(answer.body());
+        words
     }
 }
 

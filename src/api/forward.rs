@@ -100,6 +100,10 @@ impl Exchange {
         if self.session.wire.is_abandoned() {
             return Attempt::Left;
         }
+        if self.feed.as_ref().is_some_and(|feed| feed.is_given_up()) {
+            let message = "nothing more came of the request's body in time, and what had come was passed on";
+            return Attempt::Failed(self, Failure::maybe_executed(Reason::RequestTimeout, message));
+        }
         let failure =
             Failure::maybe_executed(Reason::BadRequest, "the request's body is malformed, and was passed on as far as it was not");
         Attempt::Failed(self, failure)
@@ -120,6 +124,10 @@ impl Exchange {
         sign: impl FnOnce(&mut HeaderMap),
     ) -> Attempt {
         let (mut head, body) = answer.into_parts();
+        if let Some(feed) = &self.feed {
+            // From here on the two may take turns as they like.
+            feed.forgive();
+        }
         let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
         if switches && !self.terms.upgrade {
             let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app switched protocols though nobody asked it to");
@@ -277,7 +285,6 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let outcome = if self.core.is_cutting() { Outcome::Cut } else { Outcome::Left };
-        self.settle(outcome);
+        self.settle(self.core.outcome_of_dropped());
     }
 }

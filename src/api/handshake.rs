@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::debug;
 
 use crate::api::ahead::Ahead;
 use crate::api::error::{Failure, Reason};
-use crate::api::io::{Socket, Wire, WireIo};
+use crate::api::io::{Socket, Wire};
 use crate::api::ledger::Handshake;
-use crate::api::server::linger;
+use crate::api::server::say_last;
 use crate::api::session::UNUSED_SWEEPS;
 use crate::api::worker::Core;
 use crate::tls::{Shown, Tls};
@@ -100,17 +99,8 @@ async fn shake(tls: &Tls, stream: TcpStream) -> io::Result<Shaken> {
 
 /// Says in plain HTTP that this is not the place for it.
 async fn refuse(core: &Core, stream: TcpStream) {
-    let answer = Failure::not_sent(Reason::BadRequest, SPEAKS_TLS).into_response(None, None, core.config.ttl);
-    let body = answer.body();
-    let head = format!(
-        "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    let wire = Wire::to_client(Socket::Tcp(stream));
-    // Whoever does not read it has left.
-    if WireIo(Rc::clone(&wire)).write_all(&[head.as_bytes(), body].concat()).await.is_ok() {
-        linger(&wire).await;
-    }
+    let answer = Failure::not_sent(Reason::BadRequest, SPEAKS_TLS).into_last_words(core.config.ttl);
+    say_last(&Wire::to_client(Socket::Tcp(stream)), &answer).await;
 }
 
 /// Returns when the node has been closing for so long that nobody begins any more.

@@ -123,6 +123,17 @@ impl Socket {
         }
     }
 
+    /// Says the last thing there is to say, as far as that needs no waiting; under TLS, where it would be no word of TLS,
+    /// nothing.
+    pub(super) fn turn_away(&self, words: &[u8]) {
+        let mut heard = [MaybeUninit::uninit(); 4 * 1024];
+        match self {
+            Self::Tcp(stream) => last_words(&SockRef::from(stream), words, &mut heard),
+            Self::Unix(stream) => last_words(&SockRef::from(stream), words, &mut heard),
+            Self::Tls(_) => {}
+        }
+    }
+
     /// Tells the other end that nothing is missing: what TLS says before the system does (RFC 8446 §6.1). Only as far as
     /// that needs no waiting.
     fn bid_farewell(&mut self) {
@@ -137,6 +148,12 @@ impl Socket {
             });
         }
     }
+}
+
+/// Says it, and takes what has come meanwhile: closing a socket with something unread in it would cut off what was said.
+fn last_words(socket: &SockRef<'_>, words: &[u8], heard: &mut [MaybeUninit<u8>]) {
+    // Whoever cannot be told has left.
+    socket.send(words).and_then(|_| socket.shutdown(Shutdown::Write)).and_then(|()| socket.recv(heard)).ok();
 }
 
 fn is_nothing_yet(error: &io::Error) -> bool {
@@ -221,6 +238,8 @@ pub(super) struct Wire {
     fence: Option<Fence>,
     /// Whether something waits until the peer reads on.
     unsent: Cell<bool>,
+    /// How many writes have been taken, in part at least.
+    taken: Cell<u32>,
 }
 
 /// Whether a reader is told that the peer has stopped sending. While it is not, the end reads as "nothing yet".
@@ -263,6 +282,7 @@ impl Wire {
             forgiven: RefCell::default(),
             fence,
             unsent: Cell::default(),
+            taken: Cell::default(),
         })
     }
 
@@ -274,6 +294,11 @@ impl Wire {
     /// Whether something waits until the peer reads on.
     pub(super) fn has_unsent(&self) -> bool {
         self.unsent.get()
+    }
+
+    /// Rises whenever the peer, or the system for it, has taken something.
+    pub(super) fn taken(&self) -> u32 {
+        self.taken.get()
     }
 
     /// Hides the end of what the peer sends.
@@ -383,6 +408,7 @@ impl WireIo {
         if self.0.writing.get() != Writing::Over {
             let written = self.with(|socket| write(socket, cx));
             self.0.unsent.set(written.is_pending());
+            self.0.taken.set(self.0.taken.get().wrapping_add(u32::from(written.is_ready())));
             match written {
                 // A broken connection is always readable, so whoever reads is woken.
                 Poll::Ready(Err(_)) if self.0.writing.get() == Writing::Forgiving => self.0.writing.set(Writing::Over),

@@ -28,17 +28,20 @@ pub enum Outcome {
     Left,
     /// The app's answer or the tunnel broke half-way, and the client's connection was cut to show it.
     Cut,
+    /// Its client took nothing of its answer for too long, and was cut off.
+    Stalled,
     /// It got one of our own errors.
     Failed(Reason),
 }
 
 impl Outcome {
     /// Every outcome with its name in metrics, in the order of the counters.
-    const ALL: [(Self, &'static str); 14] = [
+    const ALL: [(Self, &'static str); 17] = [
         (Self::Answered, "answered"),
         (Self::Local, "local"),
         (Self::Left, "left"),
         (Self::Cut, "failed_cut"),
+        (Self::Stalled, "stalled"),
         (Self::Failed(Reason::BadRequest), "failed_bad_request"),
         (Self::Failed(Reason::Forbidden), "failed_forbidden"),
         (Self::Failed(Reason::TooLarge), "failed_too_large"),
@@ -49,6 +52,8 @@ impl Outcome {
         (Self::Failed(Reason::Superseded), "failed_superseded"),
         (Self::Failed(Reason::UpstreamTimeout), "failed_upstream_timeout"),
         (Self::Failed(Reason::Loop), "failed_loop"),
+        (Self::Failed(Reason::RequestTimeout), "failed_request_timeout"),
+        (Self::Failed(Reason::TooManyConnections), "failed_too_many_connections"),
     ];
 
     fn index(self) -> usize {
@@ -57,7 +62,8 @@ impl Outcome {
             Self::Local => 1,
             Self::Left => 2,
             Self::Cut => 3,
-            Self::Failed(reason) => 4 + reason as usize,
+            Self::Stalled => 4,
+            Self::Failed(reason) => 5 + reason as usize,
         }
     }
 }
@@ -77,6 +83,23 @@ pub enum Handshake {
 
 impl Handshake {
     const NAMES: [&'static str; 4] = ["done", "failed", "late", "plain"];
+}
+
+/// By which limit this node ended a client's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closing {
+    /// No request began for as long as a connection may idle.
+    Idle,
+    /// A head began, and did not end in time.
+    SlowHead,
+    /// The client took nothing of what it was sent.
+    Stalled,
+    /// There were as many as there may be, the reserve included.
+    Refused,
+}
+
+impl Closing {
+    const NAMES: [&'static str; 4] = ["idle", "slow_head", "stalled", "refused"];
 }
 
 /// How long requests were held, as a histogram.
@@ -110,6 +133,8 @@ pub struct Totals {
     pub hold: Histogram,
     /// TLS handshakes by how they ended; each way is listed.
     pub handshakes: [(&'static str, u64); Handshake::NAMES.len()],
+    /// Connections of clients that a limit has ended, by which; each is listed.
+    pub closings: [(&'static str, u64); Closing::NAMES.len()],
 }
 
 /// The counters of all workers.
@@ -139,6 +164,7 @@ impl Ledger {
             connections: 0,
             hold: Histogram { counts: Default::default(), sum: Duration::ZERO },
             handshakes: Handshake::NAMES.map(|name| (name, 0)),
+            closings: Closing::NAMES.map(|name| (name, 0)),
         };
         for sheet in &self.sheets {
             sheet.add_to(&mut totals);
@@ -211,6 +237,7 @@ pub(crate) struct Sheet {
     /// Leaders that take no requests, as far as this worker knows.
     troubles: AtomicU64,
     handshakes: [AtomicU64; Handshake::NAMES.len()],
+    closings: [AtomicU64; Closing::NAMES.len()],
     quiet: Arc<Quiet>,
 }
 
@@ -228,6 +255,7 @@ impl Sheet {
             serving: AtomicU64::new(0),
             troubles: AtomicU64::new(0),
             handshakes: Default::default(),
+            closings: Default::default(),
             quiet,
         }
     }
@@ -270,6 +298,11 @@ impl Sheet {
 
     pub(crate) fn shake(&self, ended: Handshake) {
         raise(&self.handshakes[ended as usize], 1);
+    }
+
+    /// A limit ends a connection.
+    pub(crate) fn close_by(&self, limit: Closing) {
+        raise(&self.closings[limit as usize], 1);
     }
 
     pub(crate) fn open_connection(&self) {
@@ -336,6 +369,7 @@ impl Sheet {
             totals.hold.counts.iter_mut().zip(hold_counts).for_each(|(total, count)| *total += count);
             totals.hold.sum += Duration::from_micros(hold_micros);
             totals.handshakes.iter_mut().zip(&self.handshakes).for_each(|((_, total), count)| *total += read(count));
+            totals.closings.iter_mut().zip(&self.closings).for_each(|((_, total), count)| *total += read(count));
             return;
         }
     }

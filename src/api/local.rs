@@ -48,6 +48,8 @@ pub struct LocalConfig {
     pub verb_limit: Duration,
     /// What the node speaks on its TCP addresses, to tell about it.
     pub tls: Option<Tls>,
+    /// How many clients may be connected, to tell about it.
+    pub max_connections: usize,
 }
 
 impl Local {
@@ -55,7 +57,7 @@ impl Local {
     pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
         Self {
             routes: config.routes,
-            metrics: Metrics::new(Arc::clone(&status), config.tls),
+            metrics: Metrics::new(Arc::clone(&status), config.tls, config.max_connections),
             verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
             token: config.token,
             status,

@@ -25,9 +25,9 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn new(status: Arc<Status>, tls: Option<Tls>) -> Self {
+    pub(super) fn new(status: Arc<Status>, tls: Option<Tls>, max_connections: usize) -> Self {
         let mut registry = Registry::with_prefix("bellwether");
-        registry.register_collector(Box::new(Samples { status, tls }));
+        registry.register_collector(Box::new(Samples { status, tls, limit: max_connections as u64 }));
         Self { registry }
     }
 
@@ -48,6 +48,7 @@ impl Metrics {
 struct Samples {
     status: Arc<Status>,
     tls: Option<Tls>,
+    limit: u64,
 }
 
 impl Collector for Samples {
@@ -97,6 +98,12 @@ impl Samples {
         gauge(out, "held_requests", "Requests that wait for a primary now", totals.held)?;
         gauge(out, "running_requests", "Requests that are being served or forwarded now", totals.running)?;
         gauge(out, "connections", "Client connections open now", totals.connections)?;
+        gauge(out, "connections_limit", "How many there may be, without those in reserve for other nodes", self.limit)?;
+        let help = "Client connections that a limit has ended, by which";
+        let mut closed = out.encode_descriptor("connections_closed", help, None, MetricType::Counter)?;
+        for (limit, count) in &totals.closings {
+            closed.encode_family(&[("reason", *limit)])?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+        }
         let bounds = Histogram::BOUNDS.into_iter().chain([f64::INFINITY]);
         let buckets = bounds.zip(totals.hold.counts).collect::<Vec<_>>();
         let count = totals.hold.counts.iter().sum();

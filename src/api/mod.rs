@@ -12,11 +12,13 @@ mod ahead;
 mod body;
 mod carrier;
 pub mod client;
+mod debt;
 mod dial;
 mod dispatch;
 pub mod error;
 mod feed;
 mod forward;
+mod gate;
 mod handshake;
 mod headers;
 mod hold;
@@ -83,6 +85,9 @@ pub struct Config {
     pub hold_bytes: usize,
     /// The election's TTL: what `Retry-After` promises, and the scale of how long a deposed leader is waited for.
     pub ttl: Duration,
+    /// How many connections of clients may be open at once, over all workers; a few more are for other nodes and for the
+    /// node's own routes.
+    pub max_connections: usize,
     /// Data-plane threads.
     pub workers: NonZeroUsize,
     /// Whether clients may speak HTTP/2.
@@ -115,6 +120,8 @@ pub struct Limits {
     pub answer_lines: usize,
     /// How long a client may take to send a head, and how long its connection may idle.
     pub head_timeout: Duration,
+    /// How long a client may let its side of an exchange rest while this node waits for it; `None` for as long as it likes.
+    pub body_idle_timeout: Option<Duration>,
     /// How long reaching an upstream may take.
     pub connect_timeout: Duration,
     /// How long an upstream connection may idle before it is closed rather than used; shorter than the app's own limit.
@@ -136,6 +143,7 @@ impl Default for Limits {
             head_lines: 100,
             answer_lines: 256,
             head_timeout: Duration::from_secs(30),
+            body_idle_timeout: Some(Duration::from_secs(300)),
             connect_timeout: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(4),
         }

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::api::gate::Gate;
 use crate::api::hold::Space;
 use crate::api::ledger::Ledger;
 use crate::api::listener::{Listener, SocketFile};
@@ -57,6 +58,7 @@ impl Plane {
         let (alive, running) = watch::channel(Running::default());
         let space = Space::new(config.hold_requests, config.hold_bytes);
         let seats = Seats::new(sockets.len());
+        let gate = Gate::new(config.max_connections);
         let boot = shared.node.as_ref().map_or_else(BootId::random, |node| node.boot);
         for (index, listeners) in sockets.into_iter().enumerate() {
             let seed = Seed {
@@ -67,6 +69,7 @@ impl Plane {
                 boot,
                 index,
                 seats: Arc::clone(&seats),
+                gate: Arc::clone(&gate),
                 listeners,
                 stage: staged.clone(),
             };

@@ -25,7 +25,7 @@ pub(super) enum Protocol {
 pub(super) async fn protocol(session: &Session) -> Option<Protocol> {
     let core = &session.core;
     let mut reading = pin!(read(session));
-    let mut patience = pin!(sleep(core.config.limits.head_timeout));
+    let mut patience = pin!(sleep(session.head_timeout()));
     loop {
         tokio::select! {
             biased;

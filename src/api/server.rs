@@ -23,8 +23,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, trace};
 
+use crate::api::error::{Failure, Reason};
+use crate::api::gate::Pass;
 use crate::api::headers::Peer;
 use crate::api::io::{Socket, Wire, WireIo};
+use crate::api::ledger::{Closing, Outcome};
 use crate::api::listener::{AdminSocket, Listener};
 use crate::api::preface::Protocol;
 use crate::api::session::{Busy, Next, Session};
@@ -54,17 +57,17 @@ pub(super) fn builder(limits: Limits) -> http1::Builder {
 }
 
 /// Serves one connection until it ends; at the end of the worker's time, until it is idle.
-pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr>) {
+pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr>, pass: Pass) {
     let _counted = Counted::new(&core);
     let Some((socket, channel)) = handshake::begin(&core, socket).await else { return };
     let wire = Wire::to_client(socket);
     let peer = Peer::new(address, &core.config).over(channel);
-    let session = Session::new(&core, &wire, peer);
+    let session = Session::new(&core, &wire, peer, Rc::new(pass));
     let protocol = if core.config.http2 { preface::protocol(&session).await } else { Some(Protocol::Http1) };
     match protocol {
         Some(Protocol::Http1) => serve_http1(&session, wire).await,
         Some(Protocol::Http2) => streams::serve(&session, Shape::CLIENT, || core.is_closing()).await,
-        None => trace!("nothing came in time"),
+        None => core.sheet.close_by(Closing::Idle),
     }
 }
 
@@ -82,15 +85,27 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
             Next::Mux(seat) => mux::serve(session, early, seat).await,
         };
     }
-    let Some(ended) = ended else {
-        trace!("no head came in time");
-        return;
-    };
+    let core = &session.core;
     match ended {
-        // A connection that might have become a tunnel is handed out without its last bytes being flushed.
-        Ok(()) if session.asked_upgrade() => drop((&mut connection).await),
-        Ok(()) => {}
-        Err(error) => trace!(%error, "client connection broke"),
+        Ended::Late => {
+            let begun = !connection.into_parts().read_buf.is_empty();
+            core.sheet.close_by(if begun { Closing::SlowHead } else { Closing::Idle });
+            if begun {
+                let failure = Failure::not_sent(Reason::RequestTimeout, "the request's head did not come to its end in time");
+                say_last(&wire, &failure.into_last_words(core.config.ttl)).await;
+            }
+            return;
+        }
+        Ended::Stalled => {
+            core.sheet.close_by(Closing::Stalled);
+            return core.drop_as(Outcome::Stalled, || drop(connection));
+        }
+        Ended::Served(served) => match served {
+            // A connection that might have become a tunnel is handed out without its last bytes being flushed.
+            Ok(()) if session.asked_upgrade() => drop((&mut connection).await),
+            Ok(()) => {}
+            Err(error) => trace!(%error, "client connection broke"),
+        },
     }
     drop(connection);
     if session.left_unread() {
@@ -98,16 +113,27 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
     }
 }
 
-/// Drives a connection; tells it once to end when it is idle, when the node's time is up. `None` when no head came in
-/// time: one timer lasts for a whole limit, and looks only then whether the time was spent waiting.
-async fn serve_until_idle<C>(session: &Session, connection: &mut C) -> Option<hyper::Result<()>>
+/// How the HTTP/1.1 of a connection ended.
+enum Ended {
+    /// As the client and the library made it end.
+    Served(hyper::Result<()>),
+    /// No head came in time.
+    Late,
+    /// The client took nothing of what it was sent.
+    Stalled,
+}
+
+/// Drives a connection; tells it once to end when it is idle, when the node's time is up. One timer lasts for a whole limit,
+/// and looks only then whether the time was spent waiting for the client.
+async fn serve_until_idle<C>(session: &Session, connection: &mut C) -> Ended
 where
     C: Graceful + Unpin,
 {
     let core = &session.core;
-    let limit = core.config.limits.head_timeout;
     let mut turn = pin!(core.turn.notified());
-    let mut patience = pin!(sleep(limit));
+    let mut taking = session.taking();
+    let limit = session.head_timeout();
+    let mut patience = pin!(sleep(taking.limit().map_or(limit, |other| limit.min(other))));
     let (mut told, mut registered) = (false, false);
     poll_fn(|cx| {
         let mut served = Pin::new(&mut *connection).poll(cx);
@@ -117,7 +143,7 @@ where
             served = Pin::new(&mut *connection).poll(cx);
         }
         if let Poll::Ready(served) = served {
-            return Poll::Ready(Some(served));
+            return Poll::Ready(Ended::Served(served));
         }
         session.look();
         // A task's waker stays the same, so that one registration lasts until the node closes, and costs later polls
@@ -129,10 +155,15 @@ where
         }
         if !registered || patience.is_elapsed() {
             while patience.as_mut().poll(cx).is_ready() {
-                let left = limit.saturating_sub(session.waited());
+                let left = session.head_timeout().saturating_sub(session.waited());
                 if left.is_zero() {
-                    return Poll::Ready(None);
+                    return Poll::Ready(Ended::Late);
                 }
+                let due = taking.look(&session.wire);
+                if due.is_some_and(|due| due.is_zero()) {
+                    return Poll::Ready(Ended::Stalled);
+                }
+                let left = due.map_or(left, |due| left.min(due));
                 patience.as_mut().reset(Instant::now() + left);
             }
         }
@@ -160,8 +191,15 @@ where
     }
 }
 
+/// Says the last thing on a connection of which nobody else says anything any more. Whoever does not take it has left.
+pub(super) async fn say_last(wire: &Rc<Wire>, words: &[u8]) {
+    if let Ok(Ok(())) = timeout(LINGER, WireIo(Rc::clone(wire)).write_all(words)).await {
+        linger(wire).await;
+    }
+}
+
 /// Reads on for a moment after the last answer, so that it is not lost to the reset that closing would cause.
-pub(super) async fn linger(wire: &Rc<Wire>) {
+async fn linger(wire: &Rc<Wire>) {
     let mut io = WireIo(Rc::clone(wire));
     let reading = async {
         io.shutdown().await?;

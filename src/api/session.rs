@@ -8,6 +8,8 @@ use std::time::Duration;
 use http::Request;
 use hyper::body::Incoming;
 
+use crate::api::debt::Taking;
+use crate::api::gate::{Pass, RESERVE_PATIENCE};
 use crate::api::headers::{self, Peer};
 use crate::api::io::Wire;
 use crate::api::mux::Seat;
@@ -22,12 +24,15 @@ pub(super) struct Session {
     pub(super) core: Rc<Core>,
     pub(super) wire: Rc<Wire>,
     pub(super) peer: Peer,
+    pass: Rc<Pass>,
     next: RefCell<Option<Next>>,
     asked_upgrade: Cell<bool>,
     unread: Cell<bool>,
     /// The worker's sweep during which the newest request came.
     used: Cell<u32>,
     from_node: Cell<bool>,
+    /// Whether it is, or becomes, a connection for many requests of another node.
+    shared: Cell<bool>,
     /// Whether a request is being answered.
     busy: Cell<bool>,
     /// The last sweep that found the connection at work; while it waits for a head, it stays.
@@ -43,23 +48,47 @@ pub(super) enum Next {
 }
 
 impl Session {
-    pub(super) fn new(core: &Rc<Core>, wire: &Rc<Wire>, peer: Peer) -> Rc<Self> {
+    pub(super) fn new(core: &Rc<Core>, wire: &Rc<Wire>, peer: Peer, pass: Rc<Pass>) -> Rc<Self> {
         Rc::new(Self {
             core: Rc::clone(core),
             wire: Rc::clone(wire),
             peer,
+            pass,
             next: RefCell::default(),
             asked_upgrade: Cell::default(),
             unread: Cell::default(),
             used: Cell::new(core.sweep()),
             from_node: Cell::default(),
+            shared: Cell::default(),
             busy: Cell::default(),
             worked: Cell::new(core.sweep()),
         })
     }
 
+    /// The same connection, for a request on a stream of its own.
+    pub(super) fn for_stream(&self) -> Rc<Self> {
+        Self::new(&self.core, &self.wire, self.peer.clone(), Rc::clone(&self.pass))
+    }
+
+    /// Whether the connection is one too many, which only another node may use for more than a question about this one.
+    pub(super) fn is_surplus(&self) -> bool {
+        self.pass.is_reserved() && !((self.from_node.get() || self.shared.get()) && self.peer.may_be_node())
+    }
+
+    /// Looks after whether the client takes what it is sent. Another node does that for the clients it serves.
+    pub(super) fn taking(&self) -> Taking {
+        Taking::new(self.core.config.limits.body_idle_timeout.filter(|_| !self.shared.get()))
+    }
+
+    /// How long a head may take to come, and how long the connection may idle.
+    pub(super) fn head_timeout(&self) -> Duration {
+        let limit = self.core.config.limits.head_timeout;
+        if self.is_surplus() { limit.min(RESERVE_PATIENCE) } else { limit }
+    }
+
     /// Says what takes the connection over once the 101 is out.
     pub(super) fn becomes(&self, next: Next) {
+        self.shared.set(matches!(next, Next::Mux(_)));
         *self.next.borrow_mut() = Some(next);
     }
 

@@ -20,10 +20,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use crate::api::debt::Debtors;
 use crate::api::dial::Way;
+use crate::api::error::{Failure, Reason};
+use crate::api::gate::Gate;
 use crate::api::hold::Space;
 use crate::api::io::Socket;
-use crate::api::ledger::Sheet;
+use crate::api::ledger::{Closing, Outcome, Sheet};
 use crate::api::link::Links;
 use crate::api::listener::Listener;
 use crate::api::mux::Seats;
@@ -41,6 +44,9 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 /// How long before the end of a worker held requests get their answer.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
+/// What a client is told that is one too many.
+pub(super) const TOO_MANY: &str = "as many clients are connected to this node as may be";
+
 /// What a worker is made of; crosses to its thread.
 pub(super) struct Seed {
     pub(super) config: Arc<Config>,
@@ -50,6 +56,7 @@ pub(super) struct Seed {
     pub(super) boot: BootId,
     pub(super) index: usize,
     pub(super) seats: Arc<Seats>,
+    pub(super) gate: Arc<Gate>,
     pub(super) listeners: Vec<Listener>,
     pub(super) stage: watch::Receiver<Stage>,
 }
@@ -59,7 +66,7 @@ impl Seed {
     pub(super) fn grow(self) -> io::Result<()> {
         let runtime: LocalRuntime =
             Builder::new_current_thread().enable_all().max_blocking_threads(4).build_local(LocalOptions::default())?;
-        let Self { config, shared, sheet, space, boot, index, seats, listeners, stage } = self;
+        let Self { config, shared, sheet, space, boot, index, seats, gate, listeners, stage } = self;
         let core = Rc::new(Core {
             http: server::builder(config.limits),
             app: App::new(
@@ -73,7 +80,9 @@ impl Seed {
             turn: Notify::new(),
             sweeps: Cell::new(0),
             closing_since: Cell::new(None),
-            cutting: Cell::new(false),
+            dropped_as: Cell::new(Outcome::Left),
+            debtors: config.limits.body_idle_timeout.map(Debtors::new),
+            gate,
             config,
             shared,
             sheet,
@@ -84,8 +93,7 @@ impl Seed {
         });
         runtime.block_on(work(Rc::clone(&core), listeners, stage))?;
         // What is left is dropped with the runtime.
-        core.cutting.set(true);
-        drop(runtime);
+        core.drop_as(Outcome::Cut, || drop(runtime));
         Ok(())
     }
 }
@@ -110,7 +118,11 @@ pub(super) struct Core {
     pub(super) turn: Notify,
     sweeps: Cell<u32>,
     closing_since: Cell<Option<u32>>,
-    cutting: Cell<bool>,
+    /// How a request ends that is dropped.
+    dropped_as: Cell<Outcome>,
+    /// Whose bodies are waited for, where that has a limit.
+    pub(super) debtors: Option<Rc<Debtors>>,
+    gate: Arc<Gate>,
 }
 
 impl Core {
@@ -143,9 +155,16 @@ impl Core {
         }
     }
 
-    /// Whether everything is being dropped.
-    pub(super) fn is_cutting(&self) -> bool {
-        self.cutting.get()
+    /// How a request ends that is dropped at this moment: its client has left, unless somebody has said otherwise.
+    pub(super) fn outcome_of_dropped(&self) -> Outcome {
+        self.dropped_as.get()
+    }
+
+    /// Drops something, and says how the requests in it end.
+    pub(super) fn drop_as(&self, outcome: Outcome, drop: impl FnOnce()) {
+        let before = self.dropped_as.replace(outcome);
+        drop();
+        self.dropped_as.set(before);
     }
 }
 
@@ -247,14 +266,14 @@ fn accept_now<T>(accept: impl Fn() -> io::Result<T>) -> Option<T> {
 
 /// Accepts until `stop`, and then empties the backlog: closing a listener resets what waits there.
 async fn accept(listener: impl Accept, core: Rc<Core>, connections: TaskTracker, stop: CancellationToken) {
-    let serve = |(socket, peer)| drop(connections.spawn_local(server::serve(Rc::clone(&core), socket, peer)));
+    let mut door = Door { core, connections, warned: None };
     let mut warned: Option<Instant> = None;
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
             accepted = listener.accept() => match accepted {
-                Ok(accepted) => serve(accepted),
+                Ok((socket, peer)) => door.let_in(socket, peer),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     // What fails now fails again until somebody lets go of something: said now and then, not each time.
@@ -268,8 +287,36 @@ async fn accept(listener: impl Accept, core: Rc<Core>, connections: TaskTracker,
         }
     }
     match listener.into_backlog() {
-        Ok(backlog) => backlog.for_each(serve),
+        Ok(backlog) => backlog.for_each(|(socket, peer)| door.let_in(socket, peer)),
         Err(error) => warn!(%error, "connections that waited to be accepted are reset"),
+    }
+}
+
+/// Where connections come in.
+struct Door {
+    core: Rc<Core>,
+    connections: TaskTracker,
+    warned: Option<Instant>,
+}
+
+impl Door {
+    /// Serves a connection, if there is room for it.
+    fn let_in(&mut self, socket: Socket, peer: Option<IpAddr>) {
+        let core = &self.core;
+        if let Some(pass) = core.gate.enter() {
+            drop(self.connections.spawn_local(server::serve(Rc::clone(core), socket, peer, pass)));
+            return;
+        }
+        core.sheet.close_by(Closing::Refused);
+        let most = core.config.max_connections;
+        if self.warned.is_none_or(|before| before.elapsed() >= WARN_EVERY) {
+            self.warned = Some(Instant::now());
+            warn!(most, "more connections than --max-connections and its reserve allow, sending clients away");
+        }
+        let speaks_tls = core.config.tls.is_some() && matches!(socket, Socket::Tcp(_));
+        if !speaks_tls {
+            socket.turn_away(&Failure::not_sent(Reason::TooManyConnections, TOO_MANY).into_last_words(core.config.ttl));
+        }
     }
 }
 
@@ -297,6 +344,9 @@ async fn keep_up(core: Rc<Core>) {
             }
             _ = sweeps.tick() => {
                 core.next_sweep();
+                if let Some(debtors) = &core.debtors {
+                    debtors.sweep();
+                }
                 core.app.sweep();
                 core.links.sweep(&core);
             }

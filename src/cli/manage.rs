@@ -88,6 +88,29 @@ pub struct Settings {
     #[serde(deserialize_with = "config::one")]
     pub workers: Option<Count>,
 
+    /// How many client connections may be open at once [default: 20000, or what the limit of open files has room for]
+    ///
+    /// A few more are in reserve for other nodes and for the node's own routes; every other client in excess gets 503
+    /// `too-many-connections` and is cut. Each may take two open files. The --admin listener does not count.
+    #[arg(long, value_name = "N", env = "BELLWETHER_MAX_CONNECTIONS", allow_negative_numbers = true, help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub max_connections: Option<Count>,
+
+    /// How long a request's head may take to come, and how long a client's connection may idle [default: 30s]
+    ///
+    /// A head that began and did not end gets 408. At least 5s, as other nodes keep connections idle for nearly as long.
+    #[arg(long, value_name = "DUR", env = "BELLWETHER_HEADER_TIMEOUT", allow_hyphen_values = true, help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub header_timeout: Option<Span>,
+
+    /// How long a client may rest in the middle of a body that it owes; 0s for as long as it likes [default: 5m]
+    ///
+    /// It owes the rest of a request's body while the app waits for it and has not answered (gRPC excepted), and the taking
+    /// of an answer that is being sent to it. Streams without news, long polls and tunnels owe nothing and are never cut.
+    #[arg(long, value_name = "DUR", env = "BELLWETHER_BODY_IDLE_TIMEOUT", allow_hyphen_values = true, help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub body_idle_timeout: Option<Span>,
+
     /// Take part in the election; without it this node is a lone primary [default: false]
     #[arg(long, value_name = "BOOL", env = "BELLWETHER_REPLICATION", value_parser = BoolishValueParser::new(), num_args = 0..=1,
           require_equals = true, default_missing_value = "true", help_heading = "Election")]
@@ -223,6 +246,9 @@ impl Settings {
             trusted_proxies,
             http2,
             workers,
+            max_connections,
+            header_timeout,
+            body_idle_timeout,
             replication,
             advertise,
             replication_ttl,

@@ -10,7 +10,7 @@ use super::complain;
 const LATER_COMMANDS: [&str; 11] = ["run", "list", "join", "why", "history", "events", "handover", "pause", "resume", "drill", "man"];
 
 /// Flags of the documented command line that this version does not have.
-const LATER_FLAGS: [&str; 10] = [
+const LATER_FLAGS: [&str; 9] = [
     "--forward",
     "--health-path",
     "--health-interval",
@@ -20,7 +20,6 @@ const LATER_FLAGS: [&str; 10] = [
     "--no-campaign",
     "--on-promote",
     "--on-demote",
-    "--http2",
 ];
 
 /// Prints what `error` means and returns the status to exit with.

@@ -18,6 +18,7 @@ use anyhow::Context;
 use crate::api::{self, Limits, Listen, LocalRoutes, Token};
 use crate::cli::Settings;
 use crate::cluster::Upstream;
+use crate::machine;
 use crate::node::{Address, Node};
 use crate::replication::Timing;
 use crate::store::{Lock, LockConfig, StoreOption, StoreOptions, StoreUrl};
@@ -35,6 +36,18 @@ const LONGEST_HOLD: Duration = Duration::from_secs(60 * 60);
 const LONGEST_DRAIN: Duration = Duration::from_secs(60 * 60);
 const MOST_WORKERS: usize = 256;
 const MOST_HELD: usize = 1_000_000;
+const DEFAULT_CONNECTIONS: u64 = 20_000;
+const MOST_CONNECTIONS: usize = 10_000_000;
+/// What one client's connection may take: its own, and one to the app or the primary.
+const FILES_PER_CONNECTION: u64 = 2;
+/// What the election, the log and the listeners take.
+const OTHER_FILES: u64 = 256;
+/// Other nodes use idle connections for up to four seconds, and must not come upon one that is being closed.
+const SHORTEST_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+const LONGEST_HEADER_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// What is shorter is measured by the half-second sweep too roughly.
+const SHORTEST_BODY_IDLE: Duration = Duration::from_secs(1);
+const LONGEST_BODY_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Everything that a node needs to run.
 #[derive(Debug)]
@@ -256,6 +269,8 @@ fn data_plane(
     }
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let workers = settings.workers.map_or(Some(cores), |count| NonZeroUsize::new(count.0)).filter(|workers| workers.get() <= MOST_WORKERS);
+    let max_connections = max_connections(settings, machine::most_open_files(), warnings)?;
+    let limits = limits(settings)?;
     let Spoken { tls, to_app } = Spoken::resolve(settings, &upstream, &listen, dialled_at, warnings)?;
     Ok(api::Config {
         listen,
@@ -269,8 +284,43 @@ fn data_plane(
         workers: workers.ok_or_else(|| ConfigError::about("--workers", format_args!("must be from 1 to {MOST_WORKERS}")))?,
         http2: settings.http2.unwrap_or(true),
         trusted_proxies: settings.trusted_proxies.iter().flatten().map(|block| block.0).collect(),
-        limits: Limits::default(),
+        max_connections,
+        limits,
     })
+}
+
+/// How many clients may be connected, where the process may open `open_files` files.
+fn max_connections(settings: &Settings, open_files: Option<u64>, warnings: &mut Vec<String>) -> Result<usize, ConfigError> {
+    let room = open_files.map_or(u64::MAX, |files| (files.saturating_sub(OTHER_FILES) / FILES_PER_CONNECTION).max(64));
+    let Some(Count(asked)) = settings.max_connections else {
+        return Ok(usize::try_from(room.min(DEFAULT_CONNECTIONS)).unwrap_or(MOST_CONNECTIONS));
+    };
+    if !(1..=MOST_CONNECTIONS).contains(&asked) {
+        return Err(ConfigError::about("--max-connections", format_args!("must be from 1 to {MOST_CONNECTIONS}")));
+    }
+    if asked as u64 > room {
+        let needed = asked as u64 * FILES_PER_CONNECTION + OTHER_FILES;
+        warnings.push(format!(
+            "--max-connections {asked}: that can take {needed} open files, and this process may open {}; raise its limit \
+             (LimitNOFILE= of systemd, ulimit -Hn), or allow no more than {room}",
+            open_files.unwrap_or_default()
+        ));
+    }
+    Ok(asked)
+}
+
+fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
+    let usual = Limits::default();
+    let head_timeout = settings.header_timeout.map_or(usual.head_timeout, |span| span.0);
+    at_least("--header-timeout", head_timeout, SHORTEST_HEADER_TIMEOUT)?;
+    at_most("--header-timeout", head_timeout, LONGEST_HEADER_TIMEOUT)?;
+    let body_idle_timeout =
+        settings.body_idle_timeout.map_or(usual.body_idle_timeout, |span| Some(span.0)).filter(|limit| !limit.is_zero());
+    if let Some(limit) = body_idle_timeout {
+        at_least("--body-idle-timeout", limit, SHORTEST_BODY_IDLE)?;
+        at_most("--body-idle-timeout", limit, LONGEST_BODY_IDLE)?;
+    }
+    Ok(Limits { head_timeout, body_idle_timeout, ..usual })
 }
 
 fn hold_timeout(settings: &Settings, timing: Timing) -> Result<Duration, ConfigError> {
@@ -283,6 +333,13 @@ fn drain_timeout(settings: &Settings) -> Result<Duration, ConfigError> {
     let drain_timeout = settings.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0);
     at_most("--drain-timeout", drain_timeout, LONGEST_DRAIN)?;
     Ok(drain_timeout)
+}
+
+fn at_least(setting: &str, given: Duration, least: Duration) -> Result<(), ConfigError> {
+    if given >= least {
+        return Ok(());
+    }
+    Err(ConfigError::about(setting, format_args!("{} is too short, the least is {}", Span(given), Span(least))))
 }
 
 fn at_most(setting: &str, given: Duration, most: Duration) -> Result<(), ConfigError> {

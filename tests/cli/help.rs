@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 25] = [
+const FLAGS: [&str; 28] = [
     "--host",
     "--replication",
     "--advertise",
@@ -20,6 +20,9 @@ const FLAGS: [&str; 25] = [
     "--http2",
     "--config",
     "--workers",
+    "--max-connections",
+    "--header-timeout",
+    "--body-idle-timeout",
     "--log-format",
     "--log-level",
     "--store-opt",

@@ -36,6 +36,11 @@ fn every_wrong_flag_gets_its_sentence() {
         (&["--hold-requests", "-1"], "write a whole number"),
         (&["--hold-bytes", "64Mib"], "like 512KiB or 64MiB"),
         (&["--drain-timeout", "61m"], "the most is 1h"),
+        (&["--max-connections", "0"], "--max-connections (BELLWETHER_MAX_CONNECTIONS): must be from 1 to 10000000"),
+        (&["--header-timeout", "4s"], "the least is 5s"),
+        (&["--header-timeout", "0s"], "the least is 5s"),
+        (&["--body-idle-timeout", "1ms"], "the least is 1s"),
+        (&["--body-idle-timeout", "25h"], "the most is 1day"),
         (&["--local-routes", "/_ping,/metrics"], "not `/metrics`"),
         (&["--trusted-proxies", "10.0.0.0/33"], "10.0.0.0/8 or fd00::/8"),
         (&["--trusted-proxies", "load-balancer"], "10.0.0.0/8 or fd00::/8"),
@@ -140,7 +145,7 @@ fn a_secret_is_never_shown() {
 
 #[test]
 fn what_comes_later_is_named_as_such() {
-    for flag in ["--forward", "--health-path", "--priority", "--no-campaign", "--on-promote", "--http2"] {
+    for flag in ["--forward", "--health-path", "--priority", "--no-campaign", "--on-promote"] {
         assert_refused(&["manage", flag], &format!("{flag} is not in this version"));
         assert_refused(&["manage", &format!("{flag}=x")], &format!("{flag} is not in this version"));
     }

@@ -20,6 +20,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
+use crate::api::debt::Debtors;
 use crate::api::headers::prune_trailers;
 
 /// How much of a body is remembered so that it can be sent again.
@@ -50,6 +51,13 @@ struct State {
     turn: u32,
     reader: Option<Waker>,
     patience: Option<Pin<Box<Sleep>>>,
+    /// Who is told when somebody waits for the client, as long as the client owes the rest.
+    owed_to: Option<Rc<Debtors>>,
+    enrolled: bool,
+    /// For how many sweeps the client has been waited for, if it is.
+    waited: Option<u32>,
+    /// The client was waited for for too long.
+    given_up: bool,
 }
 
 impl Feed {
@@ -68,6 +76,10 @@ impl Feed {
             turn: 0,
             reader: None,
             patience: None,
+            owed_to: None,
+            enrolled: false,
+            waited: None,
+            given_up: false,
         };
         Rc::new(Self { state: RefCell::new(state), go_ahead: expects_continue.then(Arc::default) })
     }
@@ -103,6 +115,41 @@ impl Feed {
     /// Whether the client's side of the body broke: the client has left.
     pub(super) fn is_broken(&self) -> bool {
         self.state.borrow().broken
+    }
+
+    /// Says that the client owes the rest of the body to whoever reads it.
+    pub(super) fn is_owed_to(&self, debtors: &Rc<Debtors>) {
+        self.state.borrow_mut().owed_to = Some(Rc::clone(debtors));
+    }
+
+    /// Lets the client take its time from now on.
+    pub(super) fn forgive(&self) {
+        self.state.borrow_mut().owed_to = None;
+    }
+
+    /// Whether the client was waited for for too long.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.state.borrow().given_up
+    }
+
+    /// Gives the body up when the client has been waited for at more than `most` sweeps in a row, of which this is one.
+    /// Tells whether another look is wanted.
+    pub(super) fn look(&self, most: u32) -> bool {
+        let mut state = self.state.borrow_mut();
+        if state.owed_to.is_none() || state.source_ended || state.broken {
+            return false;
+        }
+        let Some(waited) = &mut state.waited else { return true };
+        *waited += 1;
+        if *waited <= most {
+            return true;
+        }
+        state.given_up = true;
+        state.broken = true;
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
+        false
     }
 
     /// What opens the way for the body of a client that waits for a 100.
@@ -141,8 +188,18 @@ impl State {
     fn revoke(&mut self) {
         self.turn = self.turn.wrapping_add(1);
         self.patience = None;
+        self.waited = None;
         if let Some(reader) = self.reader.take() {
             reader.wake();
+        }
+    }
+
+    /// Somebody waits for the client.
+    fn begin_to_wait(&mut self, feed: &Rc<Feed>) {
+        let Some(debtors) = &self.owed_to else { return };
+        self.waited.get_or_insert(0);
+        if !std::mem::replace(&mut self.enrolled, true) {
+            debtors.enrol(feed);
         }
     }
 
@@ -261,10 +318,15 @@ impl Body for RequestBody {
             *next += 1;
             return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
         }
+        if state.given_up {
+            return Poll::Ready(Some(Err(BodyError::GivenUp)));
+        }
         let Poll::Ready(piece) = state.poll_source(cx, false) else {
             state.reader = Some(cx.waker().clone());
+            state.begin_to_wait(feed);
             return Poll::Pending;
         };
+        state.waited = None;
         match piece {
             Some(piece) => {
                 *next = state.kept.len();
@@ -306,6 +368,8 @@ pub(super) enum BodyError {
     Client(hyper::Error),
     /// The attempt was given up.
     Revoked,
+    /// The client took too long.
+    GivenUp,
 }
 
 impl fmt::Display for BodyError {
@@ -313,6 +377,7 @@ impl fmt::Display for BodyError {
         out.write_str(match self {
             Self::Client(_) => "the client broke off its request body",
             Self::Revoked => "the attempt was given up",
+            Self::GivenUp => "the client did not go on with its request body",
         })
     }
 }
@@ -321,7 +386,7 @@ impl std::error::Error for BodyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Client(error) => Some(error),
-            Self::Revoked => None,
+            Self::Revoked | Self::GivenUp => None,
         }
     }
 }

@@ -130,6 +130,11 @@ impl Peer {
         }
     }
 
+    /// Whether it can be another node: a certificate that is for a client alone tells otherwise.
+    pub(super) fn may_be_node(&self) -> bool {
+        self.channel != Channel::Secured(Shown::Client)
+    }
+
     /// Whether what it says about the client of a request is believed. A node says it only of what it forwards, and a
     /// user's certificate makes nobody a node.
     fn is_believed(&self, hop: Option<Hop>) -> bool {

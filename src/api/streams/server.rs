@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::task::TaskTracker;
 use tracing::trace;
 
@@ -17,6 +17,7 @@ use super::{Shape, Tasks, longest_request};
 use crate::api::body::ResponseBody;
 use crate::api::dispatch::{self, Gone};
 use crate::api::io::WireIo;
+use crate::api::ledger::Closing;
 use crate::api::session::{Busy, Session};
 
 /// Serves the connection until it ends: because the other side closes it, because it was idle for as long as a client's
@@ -37,16 +38,18 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
         .max_header_list_size(longest_request(&limits.after_a_hop()))
         .auto_date_header(false);
     let service = {
-        let (core, wire, peer, used) = (Rc::clone(&core), Rc::clone(&session.wire), session.peer.clone(), Rc::clone(&used));
+        let used = Rc::clone(&used);
         service_fn(move |request| {
             used.set(true);
-            answer(Session::new(&core, &wire, peer.clone()), request)
+            answer(session.for_stream(), request)
         })
     };
     session.wire.keep_alive();
     let mut connection = pin!(builder.serve_connection(TokioIo::new(WireIo(Rc::clone(&session.wire))), service));
-    let mut idle = interval(limits.head_timeout);
+    let mut idle = interval(session.head_timeout());
     idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut taking = session.taking();
+    let mut look = pin!(sleep(taking.limit().unwrap_or_default().min(limits.head_timeout)));
     let mut told = false;
     loop {
         let is_to_end = tokio::select! {
@@ -58,7 +61,22 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
                 return;
             }
             () = core.turn.notified() => ends(),
-            _ = idle.tick() => !used.take() && tasks.is_empty(),
+            _ = idle.tick() => {
+                let idles = !used.take() && tasks.is_empty();
+                if idles && !told {
+                    core.sheet.close_by(Closing::Idle);
+                }
+                idles || session.is_surplus()
+            }
+            () = look.as_mut(), if taking.limit().is_some() => {
+                let due = taking.look(&session.wire).unwrap_or_default();
+                if due.is_zero() {
+                    core.sheet.close_by(Closing::Stalled);
+                    return;
+                }
+                look.as_mut().reset(Instant::now() + due.min(limits.head_timeout));
+                false
+            }
         };
         if is_to_end && told && tasks.is_empty() {
             // The other side has had its time to go.

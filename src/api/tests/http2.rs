@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -211,6 +212,56 @@ async fn a_node_without_http2_takes_its_preface_for_no_request() {
     let mut client = node.client().await;
     client.say("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn a_body_that_stops_is_not_waited_for_and_its_connection_stays() {
+    // B101.
+    let app = TestApp::scripted(|mut raw, _| async move {
+        while let Some(head) = raw.head().await {
+            if head.target() == "/stops" {
+                raw.rest().await;
+                return;
+            }
+            raw.say(ok("hello")).await;
+        }
+    })
+    .await;
+    let node = TestNode::with(Some(&app), |config| config.limits.body_idle_timeout = Some(Duration::from_secs(1)));
+    node.lead(1);
+    let mut client = Http2Client::connect(&node).await;
+    let (say, spoken) = mpsc::channel(8);
+    let request = Request::post("http://test/stops").body(Spoken(spoken).boxed()).unwrap();
+    say.send(Frame::data(Bytes::from_static(b"some"))).await.unwrap();
+    let (status, _, text) = read(client.send(request).await.unwrap()).await;
+    assert_eq!(status, StatusCode::REQUEST_TIMEOUT, "{text}");
+    assert_eq!(client.get("/").await.2, "hello");
+    until("the app has its connection back", || app.seen.ended() == 1).await;
+    assert_eq!(outcome(&node.totals(), "failed_request_timeout"), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_takes_ends_its_connection() {
+    let app = TestApp::answering(|_| ok(&"x".repeat(8 * 1024 * 1024))).await;
+    let node = TestNode::with(Some(&app), |config| config.limits.body_idle_timeout = Some(Duration::from_secs(1)));
+    node.lead(1);
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(16 * 1024 * 1024)
+        .initial_connection_window_size(16 * 1024 * 1024)
+        .handshake(TokioIo::new(near))
+        .await
+        .unwrap();
+    let mut running: JoinSet<()> = JoinSet::new();
+    running.spawn(async move { drop(connection.await) });
+    // What the client says reaches the node; what the node says piles up.
+    let socket = TcpStream::connect(node.address).await.unwrap();
+    let (_unread, mut to_node) = socket.into_split();
+    let (mut from_client, _to_client) = tokio::io::split(far);
+    running.spawn(async move { drop(tokio::io::copy(&mut from_client, &mut to_node).await) });
+    running.spawn(async move { drop(sender.send_request(get("/")).await) });
+    node.until("it is cut", |totals| totals.closings.contains(&("stalled", 1)) && totals.running == 0).await;
+    assert_eq!(outcome(&node.totals(), "left"), 1);
 }
 
 #[tokio::test]

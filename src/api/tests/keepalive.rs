@@ -1,6 +1,7 @@
 //! Connections that an app closes just as they are picked (B88).
 
 use super::rig::*;
+use crate::api::Totals;
 use std::time::Duration;
 
 /// Short enough to be waited for, and long enough for this machine to send a head in time.
@@ -171,7 +172,12 @@ async fn a_head_that_does_not_come_ends_the_connection_and_nothing_else_does() {
     patient.say("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await;
     let (mut silent, mut slow) = (primary.client().await, primary.client().await);
     slow.say("GET / HT").await;
+    let told = slow.answer().await;
+    assert_eq!((told.status(), told.json()["reason"].as_str(), told.field("connection")), (408, Some("request-timeout"), Some("close")));
     assert_eq!((silent.rest().await, slow.rest().await), (Vec::new(), Vec::new()));
+    let closed = |totals: &Totals| totals.closings.iter().filter(|(_, count)| *count > 0).copied().collect::<Vec<_>>();
+    primary.until("both are counted", |totals| closed(totals) == [("idle", 1), ("slow_head", 1)]).await;
+    assert_eq!(primary.totals().accepted, 1, "neither was a request");
     go.on();
     assert_eq!(patient.answer().await.status(), 200, "it took longer than a head may");
     assert_eq!(patient.get("/again").await.status(), 200, "its time for a head has just begun");

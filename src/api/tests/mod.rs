@@ -9,6 +9,7 @@ mod http2_apps;
 mod keepalive;
 mod leaders;
 mod leaving;
+mod limits;
 mod passing;
 pub(super) mod rig;
 mod secured;

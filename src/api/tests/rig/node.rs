@@ -44,6 +44,7 @@ impl TestNode {
             hold_requests: 100,
             hold_bytes: 1024 * 1024,
             ttl: Duration::from_secs(2),
+            max_connections: 10_000,
             workers: NonZeroUsize::MIN,
             http2: true,
             trusted_proxies: Vec::new(),
