@@ -13,6 +13,7 @@ use crate::api::forward::{Attempt, Exchange, HiddenEnd, Ticket};
 use crate::api::headers::{self, Hop, REFUSED, Refusal};
 use crate::api::hold::{self, Cause, Ended};
 use crate::api::ledger::Outcome;
+use crate::api::page::Taste;
 use crate::api::session::{Busy, Session};
 use crate::api::worker::TOO_MANY;
 use crate::api::{debt, mux, primary, replica};
@@ -56,7 +57,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         Ok(terms) => terms,
         Err(failure) => {
             session.leaves_unread(!body.is_end_stream());
-            return Ok(failed(&session, ticket, failure));
+            return Ok(failed(&session, ticket, failure, Taste::of(&head.headers)));
         }
     };
     if terms.hop.is_some() {
@@ -64,7 +65,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     }
     if session.is_surplus() {
         session.leaves_unread(true);
-        return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY)));
+        return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY), terms.taste));
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
     if let (Some(feed), Some(debtors)) = (&feed, &core.debtors)
@@ -146,10 +147,10 @@ fn refused(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
 
 fn give_up(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
     exchange.session.leaves_unread(exchange.feed.as_ref().is_some_and(|feed| feed.is_unfinished()));
-    failed(&exchange.session, exchange.ticket, failure)
+    failed(&exchange.session, exchange.ticket, failure, exchange.terms.taste)
 }
 
-fn failed(session: &Session, ticket: Ticket, failure: Failure) -> Response<ResponseBody> {
+fn failed(session: &Session, ticket: Ticket, failure: Failure, taste: Taste) -> Response<ResponseBody> {
     let core = &session.core;
     ticket.end(Outcome::Failed(failure.reason));
     let role = core.shared.roles.current();
@@ -160,5 +161,5 @@ fn failed(session: &Session, ticket: Ticket, failure: Failure) -> Response<Respo
         }
         Role::Electing => (None, None),
     };
-    failure.into_response(primary, epoch, core.config.ttl).map(ResponseBody::Whole)
+    failure.into_response(primary, epoch, core.config.ttl, taste).map(ResponseBody::Whole)
 }

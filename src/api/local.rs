@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::admin::{self, Token};
 use super::error::PRIMARY;
 use super::metrics::Metrics;
+use super::page::{Report, Taste};
 use super::route::{LocalRoutes, Route};
 use super::status::Status;
 use super::verb::{Undone, Verb, Verbs};
@@ -67,7 +68,7 @@ impl Local {
     async fn respond(&self, route: Route, request: &Parts, right: Right) -> Response<Bytes> {
         if !route.allows(&request.method) {
             let message = format!("{} is not for {}, use {}", request.uri.path(), request.method, route.allowed());
-            let mut response = self.refuse(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &message);
+            let mut response = self.refuse(request, StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &message);
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(route.allowed()));
             return response;
         }
@@ -85,11 +86,11 @@ impl Local {
             Route::Later => {
                 let version = env!("CARGO_PKG_VERSION");
                 let message = format!("{} is not in this version ({version}) yet", request.uri.path());
-                self.refuse(StatusCode::NOT_IMPLEMENTED, "not-in-this-version", &message)
+                self.refuse(request, StatusCode::NOT_IMPLEMENTED, "not-in-this-version", &message)
             }
             Route::Unknown => {
                 let message = format!("a node has no {}; its own routes are in the documentation of the HTTP API", request.uri.path());
-                self.refuse(StatusCode::NOT_FOUND, "not-found", &message)
+                self.refuse(request, StatusCode::NOT_FOUND, "not-found", &message)
             }
         }
     }
@@ -113,7 +114,7 @@ impl Local {
         let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
         match self.metrics.page(accept) {
             Ok((content_type, text)) => response(StatusCode::OK, content_type, text.into()),
-            Err(_) => self.refuse(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the numbers could not be written as text"),
+            Err(_) => self.refuse(request, StatusCode::INTERNAL_SERVER_ERROR, "failed", "the numbers could not be written as text"),
         }
     }
 
@@ -121,20 +122,20 @@ impl Local {
         if !admin::may_act(right, &request.headers, self.token.as_ref()) {
             let message =
                 "acting on a node takes its admin listener (--admin), its token (--admin-token-file), or a certificate under --tlsverify";
-            return self.refuse(StatusCode::FORBIDDEN, "forbidden", message);
+            return self.refuse(request, StatusCode::FORBIDDEN, "forbidden", message);
         }
         match self.verbs.perform(verb).await {
             Ok(done) => page(StatusCode::OK, &done),
-            Err(Undone { status, reason, message }) => self.refuse(status, reason, &message),
+            Err(Undone { status, reason, message }) => self.refuse(request, status, reason, &message),
         }
     }
 
     /// One of our own errors, in the shape that all of them have.
-    fn refuse(&self, status: StatusCode, reason: &str, message: &str) -> Response<Bytes> {
+    fn refuse(&self, request: &Parts, status: StatusCode, reason: &str, message: &str) -> Response<Bytes> {
         let snapshot = self.status.snapshot();
         let primary = snapshot.primary.as_ref().map_or("", Address::as_str);
-        let body = json!({ "message": message, "reason": reason, "verdict": "not-sent", "primary": primary, "epoch": snapshot.epoch });
-        let mut response = page(status, &body);
+        let report = Report { message, reason, verdict: "not-sent", primary, epoch: snapshot.epoch };
+        let mut response = report.into_response(status, Taste::of(&request.headers));
         if let Some(primary) = &snapshot.primary {
             let value = HeaderValue::from_str(primary.as_str()).expect("an address is visible ASCII");
             response.headers_mut().insert(PRIMARY, value);

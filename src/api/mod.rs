@@ -31,6 +31,7 @@ pub mod listener;
 mod local;
 mod metrics;
 mod mux;
+mod page;
 mod plane;
 mod pool;
 mod preface;
