@@ -3,6 +3,7 @@
 //! Nothing here waits, except for a verb that somebody had the right to ask for.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -51,6 +52,8 @@ pub struct LocalConfig {
     pub tls: Option<Tls>,
     /// How many clients may be connected, to tell about it.
     pub max_connections: usize,
+    /// How many lines of the access log were lost, where there is one.
+    pub lines_lost: Option<Arc<AtomicU64>>,
 }
 
 impl Local {
@@ -58,7 +61,7 @@ impl Local {
     pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
         Self {
             routes: config.routes,
-            metrics: Metrics::new(Arc::clone(&status), config.tls, config.max_connections),
+            metrics: Metrics::new(Arc::clone(&status), config.tls, config.max_connections, config.lines_lost),
             verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
             token: config.token,
             status,

@@ -31,7 +31,7 @@ pub(super) const HOP: HeaderName = HeaderName::from_static("bellwether-hop");
 pub(super) const REFUSED: HeaderName = HeaderName::from_static("bellwether-refused");
 /// Says that a request is worth sending again when its exchange broke.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -129,6 +129,16 @@ impl Peer {
             Channel::Plain | Channel::Secured(Shown::Nothing) => Right::None,
             Channel::Secured(Shown::Client | Shown::Node) => Right::Certificate,
         }
+    }
+
+    /// Its address, as the app is told; a unix socket has none.
+    pub(super) fn address(&self) -> Option<&HeaderValue> {
+        self.address.as_ref()
+    }
+
+    /// Whether the name that a request has been given is taken over. Less hangs on it than on where the request comes from.
+    pub(super) fn may_name(&self, hop: Option<Hop>) -> bool {
+        self.trusted || (hop.is_some() && self.may_be_node())
     }
 
     /// Whether it can be another node: a certificate that is for a client alone tells otherwise.

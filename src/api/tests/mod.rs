@@ -1,5 +1,6 @@
 //! The data plane as clients and apps see it: nodes in this process, on real sockets, with roles that the test decides.
 
+mod access;
 mod ending;
 mod expect;
 mod failover;
@@ -11,6 +12,7 @@ mod leaders;
 mod leaving;
 mod limits;
 mod passing;
+mod redirect;
 pub(super) mod rig;
 mod secured;
 mod sharing;
