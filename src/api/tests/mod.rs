@@ -11,6 +11,7 @@ mod keepalive;
 mod leaders;
 mod leaving;
 mod limits;
+mod malice;
 mod passing;
 mod redirect;
 pub(super) mod rig;
