@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::advertise;
-use crate::api::{self, Bound, ElectionStatus, Identity, Listen, Local, LocalConfig, Plane, Right, Shared, Status};
+use crate::api::access::Writer;
+use crate::api::{self, AccessLog, Bound, ElectionStatus, Identity, Listen, Local, LocalConfig, Plane, Right, Shared, Status};
 use crate::config::Config;
 use crate::machine;
 use crate::node::{BootId, Node};
@@ -67,6 +68,7 @@ struct Daemon {
     tasks: JoinSet<&'static str>,
     /// What is done once and then over.
     _errands: JoinSet<()>,
+    access_writer: Option<Writer>,
     stop_election: CancellationToken,
     stop_admin: CancellationToken,
 }
@@ -91,12 +93,19 @@ impl Daemon {
         let status = Arc::new(Status::new(identity(&config, node.as_ref()), roles.clone(), election, bound.ledger()));
         let verb_limit = config.drain_timeout + config.api.ttl + CLOSE_GRACE;
         let tls = config.api.tls.clone();
+        let access = config.access_log.map(|format| {
+            let name = node.as_ref().map_or_else(String::new, |node| node.address.to_string());
+            AccessLog::start(format, name, std::io::stdout())
+        });
+        let (access, access_writer) = access.transpose().context("start the access log")?.unzip();
+        let lines_lost = access.as_ref().map(AccessLog::lost);
         let local = LocalConfig {
             routes: config.local_routes,
             token: config.token,
             verb_limit,
             tls: tls.clone(),
             max_connections: config.api.max_connections,
+            lines_lost,
         };
         let local = Arc::new(Local::new(Arc::clone(&status), handle.clone(), local));
 
@@ -106,7 +115,7 @@ impl Daemon {
         if let Some(tls) = &tls {
             info!(expires = %tls.life().end(), verify = tls.verifies(), "TLS is spoken on TCP addresses and between nodes");
         }
-        let shared = Shared { node, service: config.service, roles, local: Arc::clone(&local) as _ };
+        let shared = Shared { node, service: config.service, roles, local: Arc::clone(&local) as _, access };
         let plane = Arc::new(bound.serve(shared).context("start the workers")?);
 
         let mut errands = JoinSet::new();
@@ -133,6 +142,7 @@ impl Daemon {
             drain_timeout: config.drain_timeout,
             tasks,
             _errands: errands,
+            access_writer,
             stop_election,
             stop_admin,
         })
@@ -159,6 +169,9 @@ impl Daemon {
         }
         // The node follows on meanwhile, so that what it still holds finds the next primary.
         self.plane.close(self.drain_timeout + CLOSE_GRACE).await;
+        if let Some(writer) = self.access_writer.take() {
+            writer.finish(CLOSE_GRACE).await;
+        }
         self.stop_election.cancel();
         self.stop_admin.cancel();
         self.tasks.shutdown().await;

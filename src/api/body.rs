@@ -47,6 +47,9 @@ impl Body for ResponseBody {
             Self::Bodiless(_) => Poll::Ready(None),
             Self::Stream(source, tail) => {
                 let frame = ready!(Pin::new(&mut *source).poll_frame(cx));
+                if let (Some(tail), Some(Ok(frame))) = (tail.as_mut(), &frame) {
+                    tail.note_bytes(frame.data_ref().map_or(0, Bytes::len));
+                }
                 match frame {
                     Some(Ok(_)) if !source.is_end_stream() => {}
                     Some(Ok(_)) | None => tail.take().into_iter().for_each(Tail::finish),

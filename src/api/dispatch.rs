@@ -6,6 +6,7 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 
+use crate::api::access::Entry;
 use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason, Verdict};
 use crate::api::feed::Feed;
@@ -13,9 +14,10 @@ use crate::api::forward::{Attempt, Exchange, HiddenEnd, Ticket};
 use crate::api::headers::{self, Hop, REFUSED, Refusal};
 use crate::api::hold::{self, Cause, Ended};
 use crate::api::ledger::Outcome;
+use crate::api::page::Taste;
 use crate::api::session::{Busy, Session};
 use crate::api::worker::TOO_MANY;
-use crate::api::{debt, mux, primary, replica};
+use crate::api::{debt, mux, primary, redirect, replica};
 use crate::replication::Role;
 
 /// The client is gone, so that its connection is closed without an answer.
@@ -38,33 +40,46 @@ pub(super) async fn serve(session: Busy, request: Request<Incoming>) -> Result<R
 
 async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
     let core = Rc::clone(&session.core);
-    let ticket = Ticket::new(Rc::clone(&core));
+    let mut ticket = Ticket::new(Rc::clone(&core));
     let (mut head, body) = request.into_parts();
     let hidden = session.asked_upgrade().then(|| HiddenEnd::new(Rc::clone(&session.wire)));
     if mux::is_asked_for(&head) {
         ticket.end(Outcome::Local);
         return Ok(mux::accept(&session));
     }
+    if let Some(log) = &core.shared.access {
+        ticket.write_down(Entry::begin(log, &head, session.peer.address()));
+    }
     let local = &core.shared.local;
     if local.claims(&head.method, head.uri.path()) {
         session.leaves_unread(!body.is_end_stream());
+        let entry = ticket.take_entry();
         // Settled first, so that a look at the counters does not count itself as running.
         ticket.end(Outcome::Local);
-        return Ok(local.answer(&head, session.peer.right()).await.map(ResponseBody::Whole));
+        let mut answer = local.answer(&head, session.peer.right()).await;
+        if let Some(mut entry) = entry {
+            entry.note_answer(answer.status(), answer.headers_mut());
+            entry.note_bytes(answer.body().len());
+            entry.end(Outcome::Local);
+        }
+        return Ok(answer.map(ResponseBody::Whole));
     }
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,
         Err(failure) => {
             session.leaves_unread(!body.is_end_stream());
-            return Ok(failed(&session, ticket, failure));
+            return Ok(failed(&session, ticket, failure, Taste::of(&head.headers)));
         }
     };
     if terms.hop.is_some() {
         session.comes_from_node();
     }
+    if let Some(entry) = ticket.entry() {
+        entry.identify(&mut head.headers, session.peer.may_name(terms.hop), terms.hop.is_some());
+    }
     if session.is_surplus() {
         session.leaves_unread(true);
-        return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY)));
+        return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY), terms.taste));
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
     if let (Some(feed), Some(debtors)) = (&feed, &core.debtors)
@@ -92,6 +107,9 @@ async fn pursue(mut exchange: Exchange) -> Result<Response<ResponseBody>, Gone> 
         let attempt = match &role {
             Role::Primary { epoch, .. } => primary::serve(exchange, *epoch).await,
             Role::Replica(leader) => {
+                if let Some(location) = redirect::location(&exchange, leader) {
+                    return Ok(redirect::answer(exchange, location, leader));
+                }
                 exchange.ticket.end_serving();
                 replica::forward(exchange, leader).await
             }
@@ -146,12 +164,12 @@ fn refused(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
 
 fn give_up(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
     exchange.session.leaves_unread(exchange.feed.as_ref().is_some_and(|feed| feed.is_unfinished()));
-    failed(&exchange.session, exchange.ticket, failure)
+    failed(&exchange.session, exchange.ticket, failure, exchange.terms.taste)
 }
 
-fn failed(session: &Session, ticket: Ticket, failure: Failure) -> Response<ResponseBody> {
+fn failed(session: &Session, mut ticket: Ticket, failure: Failure, taste: Taste) -> Response<ResponseBody> {
     let core = &session.core;
-    ticket.end(Outcome::Failed(failure.reason));
+    let (reason, verdict) = (failure.reason, failure.verdict);
     let role = core.shared.roles.current();
     let (primary, epoch) = match &role {
         Role::Replica(leader) => (Some(&leader.address), Some(leader.epoch)),
@@ -160,5 +178,12 @@ fn failed(session: &Session, ticket: Ticket, failure: Failure) -> Response<Respo
         }
         Role::Electing => (None, None),
     };
-    failure.into_response(primary, epoch, core.config.ttl).map(ResponseBody::Whole)
+    let mut answer = failure.into_response(primary, epoch, core.config.ttl, taste);
+    if let Some(entry) = ticket.entry() {
+        entry.note_answer(answer.status(), answer.headers_mut());
+        entry.note_failure(verdict, epoch.map_or(0, |epoch| epoch.0));
+        entry.note_bytes(answer.body().len());
+    }
+    ticket.end(Outcome::Failed(reason));
+    answer.map(ResponseBody::Whole)
 }

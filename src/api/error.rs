@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use serde::Serialize;
 
+use crate::api::page::{Report, Taste};
 use crate::node::Address;
 use crate::store::Epoch;
 
@@ -110,16 +110,6 @@ impl Verdict {
     }
 }
 
-/// The JSON of an error; the Docker client prints `message` alone.
-#[derive(Serialize)]
-struct Report<'a> {
-    message: &'a str,
-    reason: &'a str,
-    verdict: &'a str,
-    primary: &'a str,
-    epoch: u64,
-}
-
 impl Failure {
     /// A failure of a request that the app has not seen.
     pub fn not_sent(reason: Reason, message: impl Into<String>) -> Self {
@@ -132,7 +122,13 @@ impl Failure {
     }
 
     /// The answer to the client. `primary` and `epoch` are what this node believes; `retry_after` goes out with each 503.
-    pub fn into_response(self, primary: Option<&Address>, epoch: Option<Epoch>, retry_after: Duration) -> Response<Bytes> {
+    pub(super) fn into_response(
+        self,
+        primary: Option<&Address>,
+        epoch: Option<Epoch>,
+        retry_after: Duration,
+        taste: Taste,
+    ) -> Response<Bytes> {
         let status = self.reason.status();
         let report = Report {
             message: &self.message,
@@ -141,12 +137,8 @@ impl Failure {
             primary: primary.map_or("", Address::as_str),
             epoch: epoch.map_or(0, |epoch| epoch.0),
         };
-        let mut json = serde_json::to_vec(&report).expect("strings and numbers are always JSON");
-        json.push(b'\n');
-        let mut response = Response::new(Bytes::from(json));
-        *response.status_mut() = status;
+        let mut response = report.into_response(status, taste);
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(primary) = primary {
             headers.insert(PRIMARY, HeaderValue::from_str(primary.as_str()).expect("an address is visible ASCII"));
         }
@@ -159,7 +151,7 @@ impl Failure {
 
     /// The answer as bytes, to whoever did not get as far as a request: HTTP/1.1, and the last thing said.
     pub(super) fn into_last_words(self, retry_after: Duration) -> Vec<u8> {
-        let answer = self.into_response(None, None, retry_after);
+        let answer = self.into_response(None, None, retry_after, Taste::Json);
         let mut words = format!("HTTP/1.1 {}\r\n", answer.status()).into_bytes();
         for (name, value) in answer.headers() {
             words.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
@@ -178,7 +170,7 @@ mod tests {
     fn an_error_says_everything_a_client_needs() {
         let failure = Failure::not_sent(Reason::NoPrimary, "no primary for 25 s");
         let primary: Address = "10.0.0.1:4000".parse().unwrap();
-        let response = failure.into_response(Some(&primary), Some(Epoch(7)), Duration::from_millis(1_500));
+        let response = failure.into_response(Some(&primary), Some(Epoch(7)), Duration::from_millis(1_500), Taste::Json);
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["retry-after"], "2");
         assert_eq!(response.headers()["bellwether-primary"], "10.0.0.1:4000");
@@ -192,7 +184,7 @@ mod tests {
     #[test]
     fn only_a_503_promises_a_time() {
         let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app closed the connection");
-        let response = failure.into_response(None, None, Duration::from_secs(10));
+        let response = failure.into_response(None, None, Duration::from_secs(10), Taste::Json);
         assert_eq!(response.status(), 502);
         assert!(response.headers().get(RETRY_AFTER).is_none());
         let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();

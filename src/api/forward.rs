@@ -10,6 +10,7 @@ use hyper::ext::ReasonPhrase;
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::api::access::Entry;
 use crate::api::body::ResponseBody;
 use crate::api::carrier::Carrier;
 use crate::api::error::{Failure, Reason, Verdict};
@@ -117,7 +118,7 @@ impl Exchange {
 
     /// Turns an upstream's answer into ours. `sign` adds what is said in our name.
     pub(super) async fn answer(
-        self,
+        mut self,
         answer: Response<Incoming>,
         carrier: Carrier,
         origin: Origin,
@@ -145,6 +146,7 @@ impl Exchange {
         if !self.held.is_zero() {
             headers::add_held(&mut head.headers, self.held);
         }
+        self.ticket.note_answer(head.status, &mut head.headers);
         head.version = Version::HTTP_11;
         if head.status.canonical_reason().is_none() && head.extensions.get::<ReasonPhrase>().is_none() {
             // Without a phrase the library makes one up.
@@ -189,6 +191,13 @@ pub(super) struct Tail {
 }
 
 impl Tail {
+    /// A piece of the answer has been handed on.
+    pub(super) fn note_bytes(&mut self, bytes: usize) {
+        if let Some(entry) = self.ticket.entry() {
+            entry.note_bytes(bytes);
+        }
+    }
+
     /// The answer was read to its end.
     pub(super) fn finish(self) {
         if let Some(feed) = &self.feed {
@@ -233,12 +242,36 @@ pub(super) struct Ticket {
     serving: bool,
     held_since: Option<Instant>,
     ended: bool,
+    /// What is written down of the request, if anything is.
+    entry: Option<Box<Entry>>,
 }
 
 impl Ticket {
     pub(super) fn new(core: Rc<Core>) -> Self {
         core.sheet.accept();
-        Self { core, serving: false, held_since: None, ended: false }
+        Self { core, serving: false, held_since: None, ended: false, entry: None }
+    }
+
+    /// From now on, what is known of the request is taken down.
+    pub(super) fn write_down(&mut self, entry: Box<Entry>) {
+        self.entry = Some(entry);
+    }
+
+    /// What is taken down of the request.
+    pub(super) fn entry(&mut self) -> Option<&mut Entry> {
+        self.entry.as_deref_mut()
+    }
+
+    /// The same, for whoever ends it.
+    pub(super) fn take_entry(&mut self) -> Option<Box<Entry>> {
+        self.entry.take()
+    }
+
+    /// Takes down the head of the answer, if anything is taken down.
+    pub(super) fn note_answer(&mut self, status: StatusCode, headers: &mut HeaderMap) {
+        if let Some(entry) = self.entry() {
+            entry.note_answer(status, headers);
+        }
     }
 
     /// To be called before the role is read that lets the primary handler serve.
@@ -267,6 +300,9 @@ impl Ticket {
         let Some(since) = self.held_since.take() else { return Duration::ZERO };
         let waited = since.elapsed();
         self.core.sheet.resume(waited);
+        if let Some(entry) = self.entry() {
+            entry.note_wait(waited);
+        }
         waited
     }
 
@@ -279,6 +315,9 @@ impl Ticket {
             self.resume();
             self.core.sheet.end(outcome);
             self.end_serving();
+            if let Some(entry) = self.entry.take() {
+                entry.end(outcome);
+            }
         }
     }
 }

@@ -30,18 +30,21 @@ pub enum Outcome {
     Cut,
     /// Its client took nothing of its answer for too long, and was cut off.
     Stalled,
+    /// Its client was sent to the primary.
+    Redirected,
     /// It got one of our own errors.
     Failed(Reason),
 }
 
 impl Outcome {
     /// Every outcome with its name in metrics, in the order of the counters.
-    const ALL: [(Self, &'static str); 17] = [
+    const ALL: [(Self, &'static str); 18] = [
         (Self::Answered, "answered"),
         (Self::Local, "local"),
         (Self::Left, "left"),
         (Self::Cut, "failed_cut"),
         (Self::Stalled, "stalled"),
+        (Self::Redirected, "redirected"),
         (Self::Failed(Reason::BadRequest), "failed_bad_request"),
         (Self::Failed(Reason::Forbidden), "failed_forbidden"),
         (Self::Failed(Reason::TooLarge), "failed_too_large"),
@@ -63,8 +66,14 @@ impl Outcome {
             Self::Left => 2,
             Self::Cut => 3,
             Self::Stalled => 4,
-            Self::Failed(reason) => 5 + reason as usize,
+            Self::Redirected => 5,
+            Self::Failed(reason) => 6 + reason as usize,
         }
+    }
+
+    /// As metrics and logs name it.
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL[self.index()].1
     }
 }
 

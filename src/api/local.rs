@@ -3,6 +3,7 @@
 //! Nothing here waits, except for a verb that somebody had the right to ask for.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use super::admin::{self, Token};
 use super::error::PRIMARY;
 use super::metrics::Metrics;
+use super::page::{Report, Taste};
 use super::route::{LocalRoutes, Route};
 use super::status::Status;
 use super::verb::{Undone, Verb, Verbs};
@@ -50,6 +52,8 @@ pub struct LocalConfig {
     pub tls: Option<Tls>,
     /// How many clients may be connected, to tell about it.
     pub max_connections: usize,
+    /// How many lines of the access log were lost, where there is one.
+    pub lines_lost: Option<Arc<AtomicU64>>,
 }
 
 impl Local {
@@ -57,7 +61,7 @@ impl Local {
     pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
         Self {
             routes: config.routes,
-            metrics: Metrics::new(Arc::clone(&status), config.tls, config.max_connections),
+            metrics: Metrics::new(Arc::clone(&status), config.tls, config.max_connections, config.lines_lost),
             verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
             token: config.token,
             status,
@@ -67,7 +71,7 @@ impl Local {
     async fn respond(&self, route: Route, request: &Parts, right: Right) -> Response<Bytes> {
         if !route.allows(&request.method) {
             let message = format!("{} is not for {}, use {}", request.uri.path(), request.method, route.allowed());
-            let mut response = self.refuse(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &message);
+            let mut response = self.refuse(request, StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &message);
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(route.allowed()));
             return response;
         }
@@ -85,11 +89,11 @@ impl Local {
             Route::Later => {
                 let version = env!("CARGO_PKG_VERSION");
                 let message = format!("{} is not in this version ({version}) yet", request.uri.path());
-                self.refuse(StatusCode::NOT_IMPLEMENTED, "not-in-this-version", &message)
+                self.refuse(request, StatusCode::NOT_IMPLEMENTED, "not-in-this-version", &message)
             }
             Route::Unknown => {
                 let message = format!("a node has no {}; its own routes are in the documentation of the HTTP API", request.uri.path());
-                self.refuse(StatusCode::NOT_FOUND, "not-found", &message)
+                self.refuse(request, StatusCode::NOT_FOUND, "not-found", &message)
             }
         }
     }
@@ -113,7 +117,7 @@ impl Local {
         let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
         match self.metrics.page(accept) {
             Ok((content_type, text)) => response(StatusCode::OK, content_type, text.into()),
-            Err(_) => self.refuse(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the numbers could not be written as text"),
+            Err(_) => self.refuse(request, StatusCode::INTERNAL_SERVER_ERROR, "failed", "the numbers could not be written as text"),
         }
     }
 
@@ -121,20 +125,20 @@ impl Local {
         if !admin::may_act(right, &request.headers, self.token.as_ref()) {
             let message =
                 "acting on a node takes its admin listener (--admin), its token (--admin-token-file), or a certificate under --tlsverify";
-            return self.refuse(StatusCode::FORBIDDEN, "forbidden", message);
+            return self.refuse(request, StatusCode::FORBIDDEN, "forbidden", message);
         }
         match self.verbs.perform(verb).await {
             Ok(done) => page(StatusCode::OK, &done),
-            Err(Undone { status, reason, message }) => self.refuse(status, reason, &message),
+            Err(Undone { status, reason, message }) => self.refuse(request, status, reason, &message),
         }
     }
 
     /// One of our own errors, in the shape that all of them have.
-    fn refuse(&self, status: StatusCode, reason: &str, message: &str) -> Response<Bytes> {
+    fn refuse(&self, request: &Parts, status: StatusCode, reason: &str, message: &str) -> Response<Bytes> {
         let snapshot = self.status.snapshot();
         let primary = snapshot.primary.as_ref().map_or("", Address::as_str);
-        let body = json!({ "message": message, "reason": reason, "verdict": "not-sent", "primary": primary, "epoch": snapshot.epoch });
-        let mut response = page(status, &body);
+        let report = Report { message, reason, verdict: "not-sent", primary, epoch: snapshot.epoch };
+        let mut response = report.into_response(status, Taste::of(&request.headers));
         if let Some(primary) = &snapshot.primary {
             let value = HeaderValue::from_str(primary.as_str()).expect("an address is visible ASCII");
             response.headers_mut().insert(PRIMARY, value);

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text, text};
@@ -25,9 +26,9 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn new(status: Arc<Status>, tls: Option<Tls>, max_connections: usize) -> Self {
+    pub(super) fn new(status: Arc<Status>, tls: Option<Tls>, max_connections: usize, lines_lost: Option<Arc<AtomicU64>>) -> Self {
         let mut registry = Registry::with_prefix("bellwether");
-        registry.register_collector(Box::new(Samples { status, tls, limit: max_connections as u64 }));
+        registry.register_collector(Box::new(Samples { status, tls, limit: max_connections as u64, lines_lost }));
         Self { registry }
     }
 
@@ -49,6 +50,7 @@ struct Samples {
     status: Arc<Status>,
     tls: Option<Tls>,
     limit: u64,
+    lines_lost: Option<Arc<AtomicU64>>,
 }
 
 impl Collector for Samples {
@@ -103,6 +105,9 @@ impl Samples {
         let mut closed = out.encode_descriptor("connections_closed", help, None, MetricType::Counter)?;
         for (limit, count) in &totals.closings {
             closed.encode_family(&[("reason", *limit)])?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+        }
+        if let Some(lost) = &self.lines_lost {
+            counter(out, "access_log_lost_lines", "Lines of the access log for which there was no room", lost.load(Ordering::Relaxed))?;
         }
         let bounds = Histogram::BOUNDS.into_iter().chain([f64::INFINITY]);
         let buckets = bounds.zip(totals.hold.counts).collect::<Vec<_>>();

@@ -7,6 +7,7 @@
 //!
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
+pub mod access;
 mod admin;
 mod ahead;
 mod body;
@@ -31,10 +32,12 @@ pub mod listener;
 mod local;
 mod metrics;
 mod mux;
+mod page;
 mod plane;
 mod pool;
 mod preface;
 mod primary;
+mod redirect;
 mod replica;
 mod route;
 mod server;
@@ -47,6 +50,7 @@ mod worker;
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +65,7 @@ use crate::node::Node;
 use crate::replication::RoleWatch;
 use crate::tls::{self, Tls};
 
+pub use access::AccessLog;
 pub use admin::{Token, TokenError};
 pub use error::{Failure, Reason, Verdict};
 pub use ledger::{Ledger, Totals};
@@ -88,6 +93,8 @@ pub struct Config {
     /// How many connections of clients may be open at once, over all workers; a few more are for other nodes and for the
     /// node's own routes.
     pub max_connections: usize,
+    /// What a replica does with requests for the primary.
+    pub forward: Forward,
     /// Data-plane threads.
     pub workers: NonZeroUsize,
     /// Whether clients may speak HTTP/2.
@@ -106,6 +113,33 @@ impl Config {
     /// Whether what `peer` says about the client it serves is believed.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|network| network.contains(&peer))
+    }
+}
+
+/// What a replica does with requests for the primary.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Forward {
+    /// It passes them on.
+    #[default]
+    Proxy,
+    /// It tells clients where the primary is.
+    Redirect,
+}
+
+/// Neither of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a replica's way is `proxy` or `redirect`")]
+pub struct ForwardError;
+
+impl FromStr for Forward {
+    type Err = ForwardError;
+
+    fn from_str(text: &str) -> Result<Self, ForwardError> {
+        match text {
+            "proxy" => Ok(Self::Proxy),
+            "redirect" => Ok(Self::Redirect),
+            _ => Err(ForwardError),
+        }
     }
 }
 
@@ -161,6 +195,8 @@ pub struct Shared {
     pub roles: RoleWatch,
     /// What this node answers by itself.
     pub local: Arc<dyn LocalApi>,
+    /// Where requests are written down, if they are.
+    pub access: Option<AccessLog>,
 }
 
 /// What a node answers by itself and never forwards.

@@ -6,7 +6,8 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use serde::Deserialize;
 
-use crate::api::{Listen, LocalRoutes};
+use crate::api::access::Format;
+use crate::api::{Forward, Listen, LocalRoutes};
 use crate::config::{self, Block, ByteSize, Config, Count, Span, TlsFlags};
 use crate::node::Address;
 use crate::telemetry::{LogFormat, LogLevel};
@@ -87,6 +88,14 @@ pub struct Settings {
     #[arg(long, value_name = "N", env = "BELLWETHER_WORKERS", allow_negative_numbers = true, help_heading = "Serving")]
     #[serde(deserialize_with = "config::one")]
     pub workers: Option<Count>,
+
+    /// What a replica does with requests for the primary: proxy or redirect [default: proxy]
+    ///
+    /// With redirect clients get 307 with the primary's --advertise, which they must be able to reach; while there is no
+    /// primary they wait as usual. WebSocket clients, and many others, follow no redirect.
+    #[arg(long, value_name = "WAY", env = "BELLWETHER_FORWARD", help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub forward: Option<Forward>,
 
     /// How many client connections may be open at once [default: 20000, or what the limit of open files has room for]
     ///
@@ -220,6 +229,14 @@ pub struct Settings {
     #[serde(skip)]
     pub config: Option<PathBuf>,
 
+    /// Write a line for each request to standard output: text or json [default: no access log]
+    ///
+    /// With it, each request is named: by the X-Request-Id that a trusted proxy or another node sent, or anew. The app and the
+    /// client are told. A reader that is too slow loses lines, and never holds up a request.
+    #[arg(long, value_name = "FORMAT", env = "BELLWETHER_ACCESS_LOG", help_heading = "Operating")]
+    #[serde(deserialize_with = "config::one")]
+    pub access_log: Option<Format>,
+
     /// How log lines on standard error are written: text or json [default: text]
     #[arg(long, value_name = "FORMAT", env = "BELLWETHER_LOG_FORMAT", help_heading = "Operating")]
     #[serde(deserialize_with = "config::one")]
@@ -246,6 +263,7 @@ impl Settings {
             trusted_proxies,
             http2,
             workers,
+            forward,
             max_connections,
             header_timeout,
             body_idle_timeout,
@@ -266,6 +284,7 @@ impl Settings {
             tlscert,
             tlskey,
             config,
+            access_log,
             log_format,
             log_level,
         )

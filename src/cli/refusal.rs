@@ -10,8 +10,7 @@ use super::complain;
 const LATER_COMMANDS: [&str; 11] = ["run", "list", "join", "why", "history", "events", "handover", "pause", "resume", "drill", "man"];
 
 /// Flags of the documented command line that this version does not have.
-const LATER_FLAGS: [&str; 9] = [
-    "--forward",
+const LATER_FLAGS: [&str; 8] = [
     "--health-path",
     "--health-interval",
     "--health-timeout",

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::api::access;
 use crate::api::{self, Limits, Listen, LocalRoutes, Token};
 use crate::cli::Settings;
 use crate::cluster::Upstream;
@@ -70,6 +71,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// What a failover will cost, as far as it can be said without asking the store: a line of the log.
     pub forecast: Option<String>,
+    /// Whether requests are written down, and how.
+    pub access_log: Option<access::Format>,
     /// What is logged, and how.
     pub log: telemetry::Config,
     /// What is odd and yet allowed: a line of the log each.
@@ -155,6 +158,7 @@ impl Config {
             token,
             drain_timeout,
             forecast,
+            access_log: settings.access_log,
             log: telemetry::Config { format: settings.log_format.unwrap_or_default(), level: settings.log_level.unwrap_or_default() },
             warnings,
         })
@@ -285,6 +289,7 @@ fn data_plane(
         http2: settings.http2.unwrap_or(true),
         trusted_proxies: settings.trusted_proxies.iter().flatten().map(|block| block.0).collect(),
         max_connections,
+        forward: settings.forward.unwrap_or_default(),
         limits,
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 28] = [
+const FLAGS: [&str; 30] = [
     "--host",
     "--replication",
     "--advertise",
@@ -20,6 +20,8 @@ const FLAGS: [&str; 28] = [
     "--http2",
     "--config",
     "--workers",
+    "--forward",
+    "--access-log",
     "--max-connections",
     "--header-timeout",
     "--body-idle-timeout",

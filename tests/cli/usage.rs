@@ -49,6 +49,8 @@ fn every_wrong_flag_gets_its_sentence() {
         (&["-H", "4000"], ":port, ip:port"),
         (&["-H", "::1:4000"], "brackets"),
         (&["-H", "127.0.0.1:65536"], "0 to 65535"),
+        (&["--access-log", "xml"], "`text` or `json`"),
+        (&["--forward", "guess"], "`proxy` or `redirect`"),
         (&["--log-format", "xml"], "`text` or `json`"),
         (&["--log-level", "loud"], "debug or trace"),
         (&["--admin", "0.0.0.0:0"], "--admin-token-file"),
@@ -145,7 +147,7 @@ fn a_secret_is_never_shown() {
 
 #[test]
 fn what_comes_later_is_named_as_such() {
-    for flag in ["--forward", "--health-path", "--priority", "--no-campaign", "--on-promote"] {
+    for flag in ["--health-path", "--priority", "--no-campaign", "--on-promote"] {
         assert_refused(&["manage", flag], &format!("{flag} is not in this version"));
         assert_refused(&["manage", &format!("{flag}=x")], &format!("{flag} is not in this version"));
     }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::request::Parts;
 use http::uri::Uri;
@@ -17,6 +17,7 @@ use http::{HeaderMap, Method, StatusCode, Version};
 
 use crate::api::error::{Failure, Reason};
 use crate::api::handshake::Channel;
+use crate::api::page::{Taste, names_html};
 use crate::api::{Config, Limits, Right};
 use crate::node::BootId;
 use crate::store::Epoch;
@@ -30,7 +31,7 @@ pub(super) const HOP: HeaderName = HeaderName::from_static("bellwether-hop");
 pub(super) const REFUSED: HeaderName = HeaderName::from_static("bellwether-refused");
 /// Says that a request is worth sending again when its exchange broke.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -130,6 +131,16 @@ impl Peer {
         }
     }
 
+    /// Its address, as the app is told; a unix socket has none.
+    pub(super) fn address(&self) -> Option<&HeaderValue> {
+        self.address.as_ref()
+    }
+
+    /// Whether the name that a request has been given is taken over. Less hangs on it than on where the request comes from.
+    pub(super) fn may_name(&self, hop: Option<Hop>) -> bool {
+        self.trusted || (hop.is_some() && self.may_be_node())
+    }
+
     /// Whether it can be another node: a certificate that is for a client alone tells otherwise.
     pub(super) fn may_be_node(&self) -> bool {
         self.channel != Channel::Secured(Shown::Client)
@@ -158,6 +169,8 @@ pub(super) struct Terms {
     pub(super) expects_continue: bool,
     /// The client speaks HTTP/2 and takes trailers, as gRPC does, which does not announce them; in HTTP/1.1 they would be lost.
     pub(super) needs_http2: bool,
+    /// How the client would read an error of ours.
+    pub(super) taste: Taste,
     /// Another node forwarded the request.
     pub(super) hop: Option<Hop>,
     /// A broken exchange may be repeated: the method is safe, or the client said so.
@@ -194,6 +207,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if !head.headers.get(HOST).is_none_or(is_host) {
         return Err(Failure::not_sent(Reason::BadRequest, "the request's Host is no host"));
     }
+    let taste = if found.names_html { Taste::of(&head.headers) } else { Taste::Json };
     let upgrade = wants_upgrade(head.version, &head.headers);
     let trailers = found.hop_by_hop && has_token(&head.headers, &TE, "trailers");
     let believed = peer.is_believed(hop);
@@ -229,6 +243,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
         upgrade,
         expects_continue: found.expects_continue,
         needs_http2,
+        taste,
         hop,
         repeatable,
         bytes: found.bytes + target_bytes(&head.uri) + FIXED_BYTES,
@@ -251,6 +266,7 @@ struct Found {
     hop_by_hop: bool,
     ours: bool,
     expects_continue: bool,
+    names_html: bool,
     /// There is at most one `Transfer-Encoding`, and it is `chunked`: any other is read in more than one way.
     framed_clearly: bool,
     encodings: usize,
@@ -268,6 +284,7 @@ impl Found {
             hop_by_hop: false,
             ours: false,
             expects_continue: false,
+            names_html: false,
             framed_clearly: true,
             encodings: 0,
             forwarded: false,
@@ -277,6 +294,7 @@ impl Found {
             match *name {
                 HOST => found.hosts += 1,
                 COOKIE => found.cookies += 1,
+                ACCEPT => found.names_html |= names_html(value),
                 CONNECTION | TE | UPGRADE => found.hop_by_hop = true,
                 EXPECT => found.expects_continue |= value.as_bytes().eq_ignore_ascii_case(b"100-continue"),
                 TRANSFER_ENCODING => {

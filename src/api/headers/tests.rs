@@ -10,6 +10,7 @@ fn config(trusted: &str) -> Config {
         hold_bytes: 1,
         ttl: Duration::from_secs(1),
         max_connections: 1,
+        forward: Default::default(),
         workers: std::num::NonZeroUsize::MIN,
         http2: true,
         trusted_proxies: trusted.split_terminator(',').map(|network| network.parse().unwrap()).collect(),

@@ -212,3 +212,25 @@ async fn an_answer_that_nobody_takes_is_cut_and_one_that_is_taken_slowly_is_not(
     assert_eq!((outcome(&primary.totals(), "answered"), closed(&primary, "stalled")), (1, 1));
     assert!(idle.rest().await.len() < body.len());
 }
+
+#[tokio::test]
+async fn a_browser_gets_a_page_and_everybody_else_json() {
+    let node = TestNode::start(None);
+    node.lead(1);
+    let replica = TestNode::start(None);
+    replica.follow(&node, 1);
+    for node in [&node, &replica] {
+        let mut client = node.client().await;
+        client.say("GET /<b> HTTP/1.1\r\nHost: test\r\nAccept: text/html,*/*;q=0.8\r\n\r\n").await;
+        assert_eq!(client.head().await.unwrap().status(), 400, "the library's own");
+        let mut client = node.client().await;
+        for (accept, kind) in [("text/html,*/*;q=0.8", "text/html; charset=utf-8"), ("*/*", "application/json")] {
+            client.say(format!("GET / HTTP/1.1\r\nHost: test\r\nAccept: {accept}\r\n\r\n")).await;
+            let answer = client.answer().await;
+            assert_eq!((answer.status(), answer.field("content-type"), answer.field("vary")), (503, Some(kind), Some("Accept")));
+            assert!(answer.field("retry-after").is_some() && answer.text().contains("no-upstream"), "{answer:?}");
+        }
+        client.say("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nAccept: text/html\r\n\r\n").await;
+        assert!(client.answer().await.text().contains("<dt>Verdict</dt><dd>not-sent: "), "also where nothing could be made of the request");
+    }
+}

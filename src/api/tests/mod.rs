@@ -1,5 +1,6 @@
 //! The data plane as clients and apps see it: nodes in this process, on real sockets, with roles that the test decides.
 
+mod access;
 mod ending;
 mod expect;
 mod failover;
@@ -10,7 +11,9 @@ mod keepalive;
 mod leaders;
 mod leaving;
 mod limits;
+mod malice;
 mod passing;
+mod redirect;
 pub(super) mod rig;
 mod secured;
 mod sharing;

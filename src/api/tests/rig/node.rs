@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{Method, Response};
 
 use super::{HOLD, Raw, SOON, TestApp, until};
-use crate::api::{Config, Ledger, Limits, Listen, LocalApi, Plane, Right, Shared, Totals, bind};
+use crate::api::{AccessLog, Config, Forward, Ledger, Limits, Listen, LocalApi, Plane, Right, Shared, Totals, bind};
 use crate::clock;
 use crate::cluster::Upstream;
 use crate::node::{BootId, Node};
@@ -37,7 +37,20 @@ impl TestNode {
     }
 
     pub(in crate::api) fn member(service: &str, upstream: Option<Upstream>, change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config {
+        let mut config = Self::config(upstream);
+        change(&mut config);
+        Self::run(service, &config, None)
+    }
+
+    /// The same, with an access log.
+    pub(in crate::api) fn logging(app: &TestApp, access: AccessLog, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Self::config(Some(app.upstream()));
+        change(&mut config);
+        Self::run("default", &config, Some(access))
+    }
+
+    fn config(upstream: Option<Upstream>) -> Config {
+        Config {
             listen: vec![Listen::Tcp("127.0.0.1:0".parse().unwrap())],
             upstream: upstream.into_iter().collect(),
             hold_timeout: HOLD,
@@ -45,6 +58,7 @@ impl TestNode {
             hold_bytes: 1024 * 1024,
             ttl: Duration::from_secs(2),
             max_connections: 10_000,
+            forward: Forward::Proxy,
             workers: NonZeroUsize::MIN,
             http2: true,
             trusted_proxies: Vec::new(),
@@ -52,9 +66,11 @@ impl TestNode {
             to_app: None,
             // Reaching a node of the same test may take as long as the machine likes.
             limits: Limits { connect_timeout: SOON, ..Limits::default() },
-        };
-        change(&mut config);
-        let bound = bind(&config).unwrap();
+        }
+    }
+
+    fn run(service: &str, config: &Config, access: Option<AccessLog>) -> Self {
+        let bound = bind(config).unwrap();
         let address = bound.addresses().iter().find_map(|listen| match listen {
             Listen::Tcp(address) => Some(*address),
             Listen::Unix(_) => None,
@@ -63,7 +79,7 @@ impl TestNode {
         let node = Node::new(address.to_string().parse().unwrap());
         let (roles, watch) = RolePublisher::new();
         let local = Arc::new(Introduction { service: service.to_owned(), id: node.boot, roles: watch.clone() });
-        let shared = Shared { node: Some(node.clone()), service: service.to_owned(), roles: watch, local };
+        let shared = Shared { node: Some(node.clone()), service: service.to_owned(), roles: watch, local, access };
         let plane = bound.serve(shared).unwrap();
         Self { plane, address, node, roles }
     }
