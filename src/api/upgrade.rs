@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use futures_util::future::try_join;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -43,15 +43,20 @@ enum Side {
 
 impl Tunnel {
     /// Passes bytes both ways until both sides have ended. `early` is what the client sent right behind its request.
-    pub(super) async fn run(self, client: Rc<Wire>, early: Bytes) {
-        drop(self.hidden);
+    pub(super) async fn run(mut self, client: Rc<Wire>, early: Bytes) {
+        self.hidden.take();
         client.lay_bare();
-        self.upstream.lay_bare();
         client.unread(early);
+        self.pass(WireIo(Rc::clone(&client)), WireIo(client)).await;
+    }
+
+    /// The same for a client that sends `from` there and takes `to` there.
+    pub(super) async fn pass(self, from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) {
+        self.upstream.lay_bare();
         self.upstream.unread(self.early);
-        let ends = [(Side::Client, WireIo(client)), (Side::Upstream, WireIo(self.upstream))];
-        let [client, upstream] = &ends;
-        let both = try_join(pump(client, upstream), pump(upstream, client));
+        let [upstream_in, upstream_out] = [(); 2].map(|()| WireIo(Rc::clone(&self.upstream)));
+        let (there, back) = ((Side::Client, Side::Upstream), (Side::Upstream, Side::Client));
+        let both = try_join(pump(there, from, upstream_out), pump(back, upstream_in, to));
         let outcome = tokio::select! {
             ended = both => match ended {
                 Ok(_) => Outcome::Answered,
@@ -71,20 +76,23 @@ impl Tunnel {
 }
 
 /// Passes bytes one way, and then the end.
-async fn pump((from_side, from): &(Side, WireIo), (to_side, to): &(Side, WireIo)) -> Result<(), (Side, io::Error)> {
-    let (mut from, mut to) = (from.clone(), to.clone());
+async fn pump(
+    (from_side, to_side): (Side, Side),
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+) -> Result<(), (Side, io::Error)> {
     let mut buffer = vec![0; CHUNK];
     loop {
-        let read = from.read(&mut buffer).await.map_err(|error| (*from_side, error))?;
+        let read = from.read(&mut buffer).await.map_err(|error| (from_side, error))?;
         if read == 0 {
-            return to.shutdown().await.map_err(|error| (*to_side, error));
+            return to.shutdown().await.map_err(|error| (to_side, error));
         }
-        send(&mut to, &buffer[..read]).await.map_err(|error| (*to_side, error))?;
+        send(&mut to, &buffer[..read]).await.map_err(|error| (to_side, error))?;
     }
 }
 
 /// Sends all of it now: the next piece may be long in coming.
-async fn send(to: &mut WireIo, piece: &[u8]) -> io::Result<()> {
+async fn send(to: &mut (impl AsyncWrite + Unpin), piece: &[u8]) -> io::Result<()> {
     to.write_all(piece).await?;
     to.flush().await
 }

@@ -3,6 +3,7 @@
 
 mod client;
 mod server;
+mod websocket;
 
 use hyper::rt::Executor;
 use tokio_util::task::TaskTracker;

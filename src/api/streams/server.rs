@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::task::TaskTracker;
 use tracing::trace;
 
+use super::websocket::Asked;
 use super::{Shape, Tasks, longest_request};
 use crate::api::body::ResponseBody;
 use crate::api::dispatch::{self, Gone};
@@ -36,12 +37,13 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
         .max_frame_size(shape.frame)
         .max_send_buf_size(shape.stream_window as usize)
         .max_header_list_size(longest_request(&limits.after_a_hop()))
-        .auto_date_header(false);
+        .auto_date_header(false)
+        .enable_connect_protocol();
     let service = {
-        let used = Rc::clone(&used);
+        let (used, tasks) = (Rc::clone(&used), tasks.clone());
         service_fn(move |request| {
             used.set(true);
-            answer(session.for_stream(), request)
+            answer(session.for_stream(), request, tasks.clone())
         })
     };
     session.wire.keep_alive();
@@ -89,7 +91,11 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
 }
 
 /// A request on a stream of its own.
-async fn answer(session: Rc<Session>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
-    let answer = dispatch::serve(Busy::new(&session), request).await?;
+async fn answer(session: Rc<Session>, mut request: Request<Incoming>, tasks: TaskTracker) -> Result<Response<ResponseBody>, Gone> {
+    let websocket = Asked::turn(&mut request);
+    let mut answer = dispatch::serve(Busy::new(&session), request).await?;
+    if let Some(websocket) = websocket {
+        websocket.turn_back(&mut answer, &session, &tasks);
+    }
     Ok(answer.map(ResponseBody::for_stream))
 }

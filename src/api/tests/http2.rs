@@ -11,8 +11,9 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
+use hyper::ext::Protocol;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -196,7 +197,7 @@ async fn a_preface_may_come_byte_by_byte_and_a_post_is_none() {
         tokio::task::yield_now().await;
     }
     let mut head = [0; 9];
-    tokio::io::AsyncReadExt::read_exact(&mut slow, &mut head).await.unwrap();
+    slow.read_exact(&mut head).await.unwrap();
     assert_eq!(head[3], 4, "a SETTINGS frame");
 
     let mut plain = node.client().await;
@@ -262,6 +263,66 @@ async fn an_answer_that_nobody_takes_ends_its_connection() {
     running.spawn(async move { drop(sender.send_request(get("/")).await) });
     node.until("it is cut", |totals| totals.closings.contains(&("stalled", 1)) && totals.running == 0).await;
     assert_eq!(outcome(&node.totals(), "left"), 1);
+}
+
+/// A request for a WebSocket as browsers make it over HTTP/2 (RFC 8441).
+fn websocket() -> Request<AnyBody> {
+    let request = Request::connect("http://shop.example/chat").header("sec-websocket-version", "13");
+    request.extension(Protocol::from_static("websocket")).body(bodiless()).unwrap()
+}
+
+#[tokio::test]
+async fn a_websocket_over_a_stream_is_an_upgrade_to_the_app() {
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        while let Some(request) = raw.request().await {
+            let upgrades = request.field("upgrade") == Some("websocket");
+            seen.requests.lock().unwrap().push(request);
+            if !upgrades {
+                raw.say(ok("plain")).await;
+                continue;
+            }
+            let agreed = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n";
+            raw.say([agreed.as_bytes(), b"early"].concat()).await;
+            let heard = raw.exactly(5).await;
+            raw.say(heard).await;
+            raw.is_closed().await;
+        }
+    })
+    .await;
+    for node in &chain(&app).await {
+        let mut client = Http2Client::connect(node).await;
+        assert_eq!(client.get("/").await.2, "plain", "the server has said that it takes such requests");
+        let answer = client.send(websocket()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert!(!answer.headers().contains_key("sec-websocket-accept"), "which means nothing here");
+        let seen = app.last();
+        assert_eq!((seen.line.as_str(), seen.field("host")), ("GET /chat HTTP/1.1", Some("shop.example")));
+        assert_eq!(seen.field("sec-websocket-key").map(str::len), Some(24));
+        assert_eq!(seen.field("sec-websocket-version"), Some("13"));
+
+        let mut tunnel = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+        let mut heard = [0; 5];
+        tunnel.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"early");
+        tunnel.write_all(b"hello").await.unwrap();
+        tunnel.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"hello");
+        tunnel.shutdown().await.unwrap();
+        assert_eq!(tunnel.read(&mut heard).await.unwrap(), 0, "and the app's end comes back");
+        assert_eq!(client.get("/").await.2, "plain", "beside it");
+    }
+}
+
+#[tokio::test]
+async fn an_app_without_websockets_refuses_them_over_a_stream_too() {
+    let app = TestApp::hello().await;
+    for node in &chain(&app).await {
+        let mut client = Http2Client::connect(node).await;
+        client.get("/").await;
+        let (status, _, text) = read(client.send(websocket()).await.unwrap()).await;
+        assert_eq!(status, StatusCode::BAD_GATEWAY, "{text}");
+        assert!(text.contains("did not agree to a WebSocket"), "{text}");
+    }
 }
 
 #[tokio::test]
