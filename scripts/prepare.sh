@@ -12,7 +12,9 @@ TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqli
 
 # What tests need and no Debian package has.
 beyond_debian() {
-    [ "$1" != test ] || "$(dirname "$0")/kubernetes.sh"
+    [ "$1" = test ] || return 0
+    "$(dirname "$0")/python.sh" kubernetes-37.0.2 kubernetes==37.0.2
+    "$(dirname "$0")/python.sh" python-clients-1 grpcio==1.85.3 websockets==17.4 kosoku==0.1.0
 }
 
 case "${1:-}" in

@@ -16,6 +16,8 @@ use serde_json::Value;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a command may take that ends by itself: `store check` and `plan` wait for a store.
+const LONGEST: Duration = Duration::from_secs(180);
 
 /// The binary, without whatever settings this test's own environment has.
 pub(crate) fn bellwether<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
@@ -37,7 +39,15 @@ pub(crate) struct Ended {
 
 impl Ended {
     pub(crate) fn of(command: &mut Command) -> Self {
-        let Output { status, stdout, stderr } = command.output().expect("the command starts");
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+        let id = Pid::from_child(&child);
+        let (say, said) = channel();
+        std::thread::spawn(move || drop(say.send(child.wait_with_output())));
+        let ended = said.recv_timeout(LONGEST).unwrap_or_else(|_| {
+            kill_process(id, Signal::KILL).ok();
+            panic!("still runs after {LONGEST:?}: {command:?}")
+        });
+        let Output { status, stdout, stderr } = ended.expect("it can be waited for");
         let text = |bytes| String::from_utf8(bytes).expect("it prints text");
         Self { status: status.code(), out: text(stdout), err: text(stderr) }
     }

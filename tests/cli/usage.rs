@@ -44,7 +44,7 @@ fn every_wrong_flag_gets_its_sentence() {
         (&["--local-routes", "/_ping,/metrics"], "not `/metrics`"),
         (&["--trusted-proxies", "10.0.0.0/33"], "10.0.0.0/8 or fd00::/8"),
         (&["--trusted-proxies", "load-balancer"], "10.0.0.0/8 or fd00::/8"),
-        (&["--upstream", "127.0.0.1:8080"], "https:// or unix://"),
+        (&["--upstream", "127.0.0.1:8080"], "http://, h2c://, https:// or unix://"),
         (&["--upstream", "https://app/path"], "end after the port"),
         (&["-H", "4000"], ":port, ip:port"),
         (&["-H", "::1:4000"], "brackets"),

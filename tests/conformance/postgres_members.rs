@@ -69,6 +69,7 @@ async fn a_promoted_standby_at_the_same_address_has_the_tenure() {
     let (lock, other) = (primary.open(1, TTL * 20), primary.open(2, TTL * 20));
     let mut lease = win(&*lock, "nobody else campaigns").await;
     lose(&*other, "the first holds it").await;
+    tells(&standby, "SELECT coalesce(to_regclass('leader_leases')::text, '')", "leader_leases").await;
     tells(&standby, "SELECT version::text FROM leader_leases", &lease.epoch().to_string()).await;
     primary.stop();
     standby.run("pg_ctl", &["promote", "--wait"]);

@@ -16,6 +16,7 @@ mod expect;
 mod foresight;
 mod forward;
 mod headers;
+mod interop;
 mod kubernetes;
 mod outage;
 mod partition;

@@ -17,8 +17,8 @@ const LONG_TTL: Duration = Duration::from_secs(9);
 /// How long a candidate may wait before it tries a store again, and how long a busy machine may take on top.
 const RETRY: Duration = Duration::from_secs(20);
 const WORK: u64 = 10;
-/// Requests wait through all of an outage in these tests.
-const HOLD: &[&str] = &["--hold-timeout", "30s"];
+/// Requests wait through all of an outage in these tests, also one in which a database is made anew on a busy machine.
+const HOLD: &[&str] = &["--hold-timeout", "60s"];
 
 /// What the store knows when it is back.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -12,8 +12,9 @@ use crate::support::kazoo::Kazoo;
 use crate::support::load::Load;
 use crate::support::store::{Kind, Store};
 use crate::support::wait_for;
+use crate::support::wire::Mode;
 use crate::support::zookeeper::ZooKeeper;
-use crate::{foresight, outage};
+use crate::{foresight, outage, partition};
 
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(20);
@@ -28,6 +29,16 @@ scenarios!(ZooKeeper);
 async fn a_deleted_node_ends_the_tenure() {
     let overlap = outage::deleted(Kind::ZooKeeper).await;
     assert!(overlap <= TTL, "two primaries for {overlap:?}");
+}
+
+#[tokio::test]
+async fn a_primary_with_a_crawling_store_steps_down_in_time() {
+    partition::cut_off(Kind::ZooKeeper, Mode::Delay(Duration::from_secs(60))).await;
+}
+
+#[tokio::test]
+async fn a_store_in_a_black_hole_stops_everybody_and_comes_back() {
+    partition::black_hole(Kind::ZooKeeper).await;
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use super::secure::Secure;
 pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
 
 /// How long a test's request may take, unless it says otherwise. Longer than any hold in these tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How long an idle connection is kept: one that a careful client uses again is not about to be closed.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(250);

@@ -12,6 +12,7 @@ pub(crate) mod daemon;
 pub(crate) mod database;
 pub(crate) mod etcd;
 pub(crate) mod http;
+pub(crate) mod interop;
 pub(crate) mod kazoo;
 pub(crate) mod kubernetes;
 pub(crate) mod ledger;

@@ -4,6 +4,7 @@
 //! where one end has given up.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -111,10 +112,11 @@ enum Way {
 /// Reads as fast as bytes come and writes each at its time, so that a delay is one of distance and not of width.
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Way, rule: Rule) {
     let (send, mut underway) = mpsc::channel::<(Instant, Vec<u8>)>(1024);
-    let read = async {
+    let mode = rule.mode;
+    let read = async move {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from.read(&mut bytes).await {
-            let due = match *rule.mode.borrow() {
+            let due = match *mode.borrow() {
                 Mode::Pass => Instant::now(),
                 Mode::SlowAnswers(most) if way == Way::Back => Instant::now() + most.mul_f64(fastrand::f64()),
                 Mode::SlowAnswers(_) => Instant::now(),
@@ -127,7 +129,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Way, rule: 
             }
         }
     };
-    let write = async {
+    let mut write = pin!(async {
         while let Some((due, bytes)) = underway.recv().await {
             sleep_until(due).await;
             rule.late.fetch_max(due.elapsed().as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -135,9 +137,33 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Way, rule: 
                 return;
             }
         }
-    };
+    });
     tokio::select! {
-        () = read => {}
-        () = write => {}
+        // A server may hang up right behind its last word, and a client waits for that; nobody waits for a client that is gone.
+        () = read => if way == Way::Back { write.await },
+        () = &mut write => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As ZooKeeper hangs up in the moment in which it says that a session is over: whoever does not get to hear it comes
+    /// back with the same session again and again.
+    #[tokio::test]
+    async fn the_last_word_of_a_server_arrives() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let wire = Wire::to(listener.local_addr().expect("the address of a listener")).await;
+        for _ in 0..20 {
+            let mut client = TcpStream::connect(wire.address()).await.expect("connect to the wire");
+            let (mut server, _) = listener.accept().await.expect("a connection by the wire");
+            server.write_all(b"no").await.expect("an answer that is sent");
+            drop(server);
+            // One thread runs all of this, so that the wire finds both at once.
+            let mut said = String::new();
+            client.read_to_string(&mut said).await.expect("an answer, and then the end");
+            assert_eq!(said, "no");
+        }
     }
 }

@@ -1,0 +1,62 @@
+//! Clients and apps that nobody here wrote, through both hops, in the clear and over mutual TLS.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::support::daemon::Manage;
+use crate::support::interop::{ECHO, GRPC, Served, run, websocket_suite};
+use crate::support::pair::Pair;
+use crate::support::secure::World;
+
+/// How many kinds of calls the client makes.
+const CALLS: usize = 15;
+
+async fn every_call(arguments: &[&str]) {
+    let said = run(GRPC, arguments).await;
+    assert_eq!(said.lines().count(), CALLS, "{said}");
+}
+
+#[tokio::test]
+async fn grpc_calls_of_every_kind_reach_the_app() {
+    let service = Served::start(GRPC, &["serve"]).await;
+    let pair = Pair::start_with(&format!("h2c://127.0.0.1:{}", service.port), |manage| manage).await;
+    for way in pair.ways() {
+        every_call(&["call", &way.to_string()]).await;
+    }
+}
+
+#[tokio::test]
+async fn grpc_calls_pass_mutual_tls_on_both_hops() {
+    let world = World::new();
+    let service = Served::start(GRPC, &["serve"]).await;
+    let own = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.secured("--tlsverify", &files, &world.secure())
+    };
+    let pair = Pair::start_with(&format!("h2c://127.0.0.1:{}", service.port), own).await;
+    let (ca, user) = (world.authority.file(), &world.user);
+    let files = [&ca, &user.cert, &user.key].map(|file| file.to_str().expect("a path in UTF-8"));
+    for way in pair.ways() {
+        every_call(&[&["call", way.to_string().as_str()][..], &files].concat()).await;
+    }
+}
+
+/// Each case of Autobahn's suite ends as it does without us.
+#[tokio::test]
+async fn websockets_behave_as_at_the_app_itself() {
+    let app = Served::start(ECHO, &[]).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let report = async |place: String, name| behaviours(&websocket_suite(&place, &folder.path().join(name)).await);
+    let direct = report(format!("127.0.0.1:{}", app.port), "direct").await;
+    assert!(direct.len() > 200, "the suite has cases: {direct:?}");
+    let pair = Pair::start_with(&format!("http://127.0.0.1:{}", app.port), |manage| manage).await;
+    for (way, name) in pair.ways().into_iter().zip(["primary", "replica"]) {
+        assert_eq!(report(way.to_string(), name).await, direct, "{name}");
+    }
+}
+
+fn behaviours(report: &Value) -> BTreeMap<String, String> {
+    let cases = report.as_object().into_iter().flat_map(|agents| agents.values()).filter_map(Value::as_object).flatten();
+    cases.map(|(case, result)| (case.clone(), result["behavior"].to_string() + &result["behaviorClose"].to_string())).collect()
+}

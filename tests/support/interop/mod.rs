@@ -1,0 +1,72 @@
+//! Apps and clients that are not ours, in Python.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// How long a suite may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// Where `scripts/prepare.sh` puts their packages.
+const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-clients-1");
+
+/// A gRPC service and its client: see there.
+pub(crate) const GRPC: &str = include_str!("grpc_calls.py");
+/// An app that gives back what it is told over WebSocket.
+pub(crate) const ECHO: &str = include_str!("echo_websocket.py");
+
+fn python() -> Command {
+    assert!(Path::new(PACKAGES).exists(), "packages for Python are missing: run scripts/prepare.sh test");
+    let mut command = Command::new("python3");
+    command.env("PYTHONPATH", PACKAGES).kill_on_drop(true);
+    command
+}
+
+/// An app that prints its port, and serves until it is dropped.
+pub(crate) struct Served {
+    pub(crate) port: u16,
+    _child: Child,
+}
+
+impl Served {
+    pub(crate) async fn start(script: &str, arguments: &[&str]) -> Self {
+        let mut command = python();
+        command.args(["-c", script]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("python3 starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let port = timeout(PATIENCE, lines.next_line()).await.expect("it says its port in time").expect("its output");
+        Self { port: port.expect("a port").parse().expect("a port"), _child: child }
+    }
+}
+
+/// Runs a script to its end, and gives what it printed.
+///
+/// # Panics
+/// When it fails.
+pub(crate) async fn run(script: &str, arguments: &[&str]) -> String {
+    let mut command = python();
+    command.args(["-c", script]).args(arguments);
+    done(command).await
+}
+
+/// How each case of the WebSocket suite behaved at `place`, but for those of limits, compression and speed.
+pub(crate) async fn websocket_suite(place: &str, folder: &Path) -> serde_json::Value {
+    let mut command = python();
+    let suite = format!("{PACKAGES}/bin/kosoku");
+    command.args([suite.as_str(), "-m", "fuzzingclient", "-p", "4", "-x", "9.*", "-x", "12.*", "-x", "13.*", "-o"]).arg(folder).arg(place);
+    // It fails where a case does: which ones do is the caller's to judge.
+    let output = timeout(PATIENCE, command.output()).await.expect("the suite ends in time").expect("python3 starts");
+    let report = std::fs::read(folder.join("index.json"));
+    let report = report.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    serde_json::from_slice(&report).expect("a report in JSON")
+}
+
+async fn done(mut command: Command) -> String {
+    let output = timeout(PATIENCE, command.output()).await.expect("it ends in time").expect("python3 starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
