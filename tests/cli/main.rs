@@ -1,6 +1,7 @@
 //! The `bellwether` command as a user meets it: the real binary, its sentences, its statuses, and the routes that a node
 //! answers itself.
 
+mod access;
 #[path = "../support/certificates.rs"]
 mod certificates;
 mod help;

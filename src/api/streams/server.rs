@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_util::task::TaskTracker;
 use tracing::trace;
 
@@ -28,7 +28,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
     let core = Rc::clone(&session.core);
     let limits = core.config.limits;
     let tasks = TaskTracker::new();
-    let used = Rc::new(Cell::new(true));
+    let used = Rc::new(Cell::new(false));
     let mut builder = http2::Builder::new(Tasks(tasks.clone()));
     builder
         .initial_stream_window_size(shape.stream_window)
@@ -48,7 +48,8 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
     };
     session.wire.keep_alive();
     let mut connection = pin!(builder.serve_connection(TokioIo::new(WireIo(Rc::clone(&session.wire))), service));
-    let mut idle = interval(session.head_timeout());
+    let limit = session.head_timeout();
+    let mut idle = interval_at(Instant::now() + limit, limit);
     idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut taking = session.taking();
     let mut look = pin!(sleep(taking.limit().unwrap_or_default().min(limits.head_timeout)));
