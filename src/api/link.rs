@@ -44,6 +44,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 /// How often the log says that somebody else is at a leader's address.
 const WARN_EVERY: Duration = Duration::from_secs(10);
+/// How long requests wait without a word from their leader before it is asked whether it is still there.
+const SUSPICION: Duration = Duration::from_secs(1);
 /// The longest self-description of a node that is read.
 const INTRODUCTION: usize = 16 * 1024;
 
@@ -222,6 +224,7 @@ impl Link {
                 }
             }
             link.trouble.take();
+            link.heard.set(true);
             link.recovered.notify_waiters();
         });
     }
@@ -380,7 +383,8 @@ impl Link {
     }
 
     /// Whether the leader is lost: requests wait, nothing has come back for two TTLs, and it does not say who it is
-    /// when asked. Called now and then; one that only takes long, or is frozen until another is elected, is not lost.
+    /// when asked. Called now and then; one that only takes long, or is frozen until another is elected, is not lost. It gets
+    /// no more requests from when it does not answer, so that no more can be lost with it.
     fn is_lost(self: &Rc<Self>, core: &Rc<Core>) -> bool {
         if self.heard.take() || self.waiting.get() == 0 {
             self.silent_since.set(None);
@@ -389,13 +393,14 @@ impl Link {
         let since = self.silent_since.get().unwrap_or_else(Instant::now);
         self.silent_since.set(Some(since));
         let ttl = core.config.ttl;
-        if since.elapsed() > ttl && !self.asking.replace(true) {
+        if since.elapsed() >= SUSPICION.min(ttl) && !self.asking.replace(true) {
             let (link, core) = (Rc::clone(self), Rc::clone(core));
             self.pool.spawn(async move {
                 let there = link.pool.visit(async |leader: &mut Greeting<'_>| link.meet(leader, &core).await.map(drop)).await;
                 link.asking.set(false);
-                if there.is_ok() {
-                    link.heard.set(true);
+                match there {
+                    Ok(()) => link.heard.set(true),
+                    Err(error) => link.has_trouble(format!("the leader {} has fallen silent: {error}", link.leader.address), &core),
                 }
             });
         }

@@ -39,7 +39,10 @@ Exit status: 0 stopped by a signal, 1 could not start or go on, 2 wrong usage.";
 #[command(after_help = EXAMPLES)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
-    /// Where the election lives: etcd://HOST:PORT,HOST:PORT/PREFIX, consul://HOST:PORT/PREFIX or sqlite:///ABSOLUTE/PATH.db
+    /// Where the election lives: etcd://HOST:PORT,HOST:PORT/PREFIX, or one of consul, zk, postgres, mysql, kubernetes and sqlite
+    ///
+    /// consul://HOST:PORT/PREFIX, zk://HOST:PORT,HOST:PORT/PREFIX, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE,
+    /// kubernetes://NAMESPACE, sqlite:///ABSOLUTE/PATH.db.
     ///
     /// All nodes of one election name the same store and the same --service. The prefix is `bellwether` unless given.
     /// Credentials belong in files: see --store-opt.

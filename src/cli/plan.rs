@@ -163,7 +163,7 @@ fn text(forecast: &Forecast, plan: &Plan, kept: &Kept, nodes: usize) -> String {
         ("renewals", calls(plan.renewals_per_second, nodes)),
     ];
     if plan.looks_per_second > 0.0 {
-        lines.push(("looks", format!("{}, since the store announces nothing", calls(plan.looks_per_second, nodes))));
+        lines.push(("looks", format!("{}, fewer where the store announces changes", calls(plan.looks_per_second, nodes))));
     }
     lines.push(("expiry", format!("a lock is free {}, by {}", takeover.expiry(), takeover.clock)));
     let widest = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

@@ -113,6 +113,10 @@ async fn check(election: &Election, output: Output) -> anyhow::Result<(Vec<Findi
     tokio::select! {
         safe = running => Ok((findings, safe)),
         signal = signals.next() => {
+            // The first promise is that it answers.
+            if findings.is_empty() {
+                return Err(anyhow!("{signal} broke the check off before {} had answered", election.store));
+            }
             scratch.abandon().await.map_err(|sentence| anyhow!(sentence))?;
             Err(anyhow!("{signal} broke the check off; nothing of it is left in the store"))
         }

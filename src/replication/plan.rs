@@ -72,7 +72,7 @@ impl Plan {
             // From the renewal that was due next, if it is swallowed, until just before it is tried again.
             rides_out: ttl * 2 / 5,
             renewals_per_second: per_second(timing.renew_every()),
-            looks_per_second: per_second(look),
+            looks_per_second: per_second(takeover.looks_usually_every(ttl)),
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_store_is_asked_three_times_a_ttl() {
         let plan = plan("sqlite:///x.db", 6);
-        assert_eq!((plan.renewals_per_second, plan.looks_per_second), (0.5, 8.0));
+        assert_eq!((plan.renewals_per_second, plan.looks_per_second), (0.5, 10.0));
         assert!(plan.rides_out < plan.serves_for && plan.serves_for < plan.ttl);
     }
 }

@@ -82,6 +82,11 @@ impl Takeover {
     pub fn look_every(&self, ttl: Duration) -> Duration {
         if self.is_polled { look_every(ttl).mul_f64(JITTER.end) } else { Duration::ZERO }
     }
+
+    /// The same on the average.
+    pub fn looks_usually_every(&self, ttl: Duration) -> Duration {
+        if self.is_polled { look_every(ttl) } else { Duration::ZERO }
+    }
 }
 
 impl StoreUrl {

@@ -41,7 +41,7 @@ fn every_kind_of_store_has_its_plan() {
 #[test]
 fn what_the_nodes_ask_of_the_store_together_is_counted() {
     let plan = good(&["sqlite:///nowhere/x.db", "--replication-ttl", "6s", "--nodes", "5"]);
-    assert_eq!((&plan["renewals_per_second"], &plan["looks_per_second"]), (&2.5.into(), &40.0.into()), "{plan:#}");
+    assert_eq!((&plan["renewals_per_second"], &plan["looks_per_second"]), (&2.5.into(), &50.0.into()), "{plan:#}");
     assert_eq!(good(&["etcd://h", "--offline"])["looks_per_second"], 0.0);
 }
 

@@ -134,6 +134,7 @@ fn a_secret_is_never_shown() {
     for more in [
         &["etcd://root:sesame@10.0.0.1:2379"][..],
         &["memory:", "etcd://root:sesame@10.0.0.1:2379"],
+        &["consul://10.0.0.1?token=sesame"],
         &["memory:", "--store-opt", "password=sesame"],
         &["memory:", "--store-opt", "token=sesame"],
     ] {

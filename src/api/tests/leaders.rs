@@ -179,6 +179,39 @@ async fn a_leader_that_falls_silent_in_its_tenure_is_given_up_after_two_ttls() {
 }
 
 #[tokio::test]
+async fn a_leader_that_has_fallen_silent_gets_no_more_requests() {
+    let silent = TestApp::scripted(|mut raw, seen| async move {
+        while let Some(request) = raw.head().await {
+            let first = seen.requests().is_empty();
+            seen.requests.lock().unwrap().push(request);
+            if first {
+                raw.say(ok(r#"{"service":"default","id":"0000000000000001"}"#)).await;
+            }
+        }
+    })
+    .await;
+    let replica = TestNode::with(None, |config| {
+        config.ttl = Duration::from_secs(3_600);
+        config.limits.connect_timeout = Duration::from_secs(3);
+    });
+    replica.follow_address(&silent.address.to_string(), 1);
+    let (mut get, mut post) = (replica.client().await, replica.client().await);
+    get.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    until("it is asked, and says nothing", || replica.plane.ledger().has_trouble()).await;
+    post.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n").await;
+    replica.until("the order waits", |totals| totals.held == 1).await;
+
+    let app = TestApp::hello().await;
+    let next = TestNode::start(Some(&app));
+    next.lead(2);
+    replica.follow(&next, 2);
+    for client in [&mut get, &mut post] {
+        assert_eq!(client.answer().await.text(), "hello");
+    }
+    assert!(silent.seen.requests().iter().all(|seen| !seen.line.starts_with("POST")), "it was not lost with the leader");
+}
+
+#[tokio::test]
 async fn a_leader_that_only_takes_long_is_not_given_up() {
     let go = Go::new();
     let app = {

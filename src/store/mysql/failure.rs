@@ -60,7 +60,7 @@ impl Errors for Mysql {
             }
             Some(NO_RIGHT_ON_TABLE | NO_RIGHT_ON_COLUMN) => {
                 format!(
-                    "does not let user `{user}` use the table: run `GRANT SELECT, INSERT, UPDATE ON {database}.leader_leases TO {user}`"
+                    "does not let user `{user}` use the table: run `GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.leader_leases TO {user}`"
                 )
             }
             Some(NO_DEFAULT) => return Meaning::OtherTable,

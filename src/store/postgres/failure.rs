@@ -43,7 +43,7 @@ impl Errors for Postgres {
             Some(NO_SUCH_DATABASE) => format!("does not exist: make it, like `CREATE DATABASE {database}`, or name another"),
             Some(NO_RIGHT) => {
                 format!(
-                    "does not let user `{user}` use the table: run `GRANT SELECT, INSERT, UPDATE ON leader_leases TO {user}; GRANT USAGE ON SEQUENCE leader_leases_id_seq TO {user}`"
+                    "does not let user `{user}` use the table: run `GRANT SELECT, INSERT, UPDATE, DELETE ON leader_leases TO {user}; GRANT USAGE ON SEQUENCE leader_leases_id_seq TO {user}`"
                 )
             }
             Some(NO_SUCH_COLUMN | NO_UNIQUE_KEY | UNIQUE_VIOLATION) => return Meaning::OtherTable,

@@ -131,7 +131,11 @@ pub(super) fn memory(name: &str) -> Result<(), UrlError> {
 
 fn refuse_settings(rest: &str) -> Result<(), UrlError> {
     match rest.find(['?', '#']) {
-        Some(start) => Err(UrlError::Settings(rest[start..].to_owned())),
+        Some(start) => {
+            // Only what it is called: what it is set to may be a secret.
+            let name = rest[start..].split_inclusive('=').next().unwrap_or_default();
+            Err(UrlError::Settings(name.to_owned()))
+        }
         None => Ok(()),
     }
 }
