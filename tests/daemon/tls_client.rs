@@ -112,7 +112,9 @@ async fn who_shows_no_good_certificate_is_not_served() {
     assert_eq!(app.connections(), 0);
     let (done, out) =
         run("curl", &["--silent", "--show-error", "--cacert", text(&world.user.ca), &format!("https://{}/who", node.address())]).await;
-    assert!(!done && out.contains("alert"), "{out}");
+    // Whether the alert arrives before the connection's end is a race, as its request is never read.
+    assert!(!done && out.starts_with("curl:"), "{out}");
+    assert_eq!(app.connections(), 0);
     assert_eq!(Client::new(node.place()).send(request(Method::GET, "/who", "")).await.unwrap().text(), "a");
 }
 
