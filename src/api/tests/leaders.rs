@@ -145,10 +145,9 @@ async fn a_leader_that_swallows_everything_is_given_up_in_bounded_time() {
     assert_eq!((answer.status(), answer.json()["verdict"].as_str()), (503, Some("not-sent")));
 }
 
-#[tokio::test]
-async fn a_leader_that_falls_silent_in_its_tenure_is_given_up_after_two_ttls() {
-    // S07: connections stand, and nothing comes back on any of them.
-    let silent = TestApp::scripted(|mut raw, seen| async move {
+/// Says once who it is, and nothing any more.
+async fn leader_that_falls_silent() -> TestApp {
+    TestApp::scripted(|mut raw, seen| async move {
         while let Some(request) = raw.head().await {
             let first = seen.requests().is_empty();
             seen.requests.lock().unwrap().push(request);
@@ -157,7 +156,13 @@ async fn a_leader_that_falls_silent_in_its_tenure_is_given_up_after_two_ttls() {
             }
         }
     })
-    .await;
+    .await
+}
+
+#[tokio::test]
+async fn a_leader_that_falls_silent_in_its_tenure_is_given_up_after_two_ttls() {
+    // S07: connections stand, and nothing comes back on any of them.
+    let silent = leader_that_falls_silent().await;
     let ttl = Duration::from_millis(400);
     let replica = TestNode::with(None, |config| {
         config.ttl = ttl;
@@ -180,16 +185,7 @@ async fn a_leader_that_falls_silent_in_its_tenure_is_given_up_after_two_ttls() {
 
 #[tokio::test]
 async fn a_leader_that_has_fallen_silent_gets_no_more_requests() {
-    let silent = TestApp::scripted(|mut raw, seen| async move {
-        while let Some(request) = raw.head().await {
-            let first = seen.requests().is_empty();
-            seen.requests.lock().unwrap().push(request);
-            if first {
-                raw.say(ok(r#"{"service":"default","id":"0000000000000001"}"#)).await;
-            }
-        }
-    })
-    .await;
+    let silent = leader_that_falls_silent().await;
     let replica = TestNode::with(None, |config| {
         config.ttl = Duration::from_secs(3_600);
         config.limits.connect_timeout = Duration::from_secs(3);
