@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::port;
+use super::wait::wait_for;
 
 /// How long a server may take to start on a busy machine.
 pub(crate) const START: Duration = Duration::from_secs(60);
@@ -106,14 +107,23 @@ impl ZooKeeper {
         kill_process(pid, signal).expect("signal ZooKeeper");
     }
 
-    /// Which member leads the ensemble.
+    /// Which member leads the ensemble, once every running one has its place in it: another fault before that would be
+    /// one too many for a quorum.
     pub(crate) async fn leading_member(&self) -> usize {
-        for number in 0..self.members.len() {
-            if self.serves(number).await.contains("Mode: leader") {
-                return number;
+        let running = (0..self.members.len()).filter(|number| self.members[*number].child.is_some()).collect::<Vec<_>>();
+        wait_for("one member to lead and the others to follow", START, async || {
+            let mut told = Vec::new();
+            for &number in &running {
+                told.push(self.serves(number).await);
             }
-        }
-        panic!("every member serves, and none leads");
+            let leading = (0..told.len()).filter(|&number| told[number].contains("Mode: leader")).collect::<Vec<_>>();
+            let following = told.iter().filter(|member| member.contains("Mode: follower")).count();
+            match leading[..] {
+                [leader] if following == running.len() - 1 => Ok(running[leader]),
+                _ => Err(told),
+            }
+        })
+        .await
     }
 
     pub(crate) fn spawn(&mut self, number: usize) {
