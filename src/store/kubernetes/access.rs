@@ -16,8 +16,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::exec::Exec;
 use super::failure::Failure;
 use super::kubeconfig;
-use super::tls::{self, Identity, Pem};
-use crate::store::{OpenError, Secret, StoreOptions};
+use super::pem::{self, Pem};
+use crate::store::tls::{self, Identity};
+use crate::store::{OpenError, Secret, StoreOptions, http as wire};
 
 /// Where a Pod finds its token and the cluster's certificates.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -123,8 +124,8 @@ impl Access {
         let cacert = found.cacert.ok_or("nothing says whom to trust for the API server: write --store-opt cacert=FILE")?;
         let name = found.server_name.unwrap_or_else(|| server.host.clone());
         let name = ServerName::try_from(name).map_err(|error| format!("{server} has no usable host: {error}"))?;
-        let trust = Trust { roots: Arc::new(tls::roots(&cacert)?), name };
-        let identity = found.identity.map(|(cert, key)| Identity::read(&cert, &key)).transpose()?;
+        let trust = Trust { roots: Arc::new(pem::roots(&cacert)?), name };
+        let identity = found.identity.map(|(cert, key)| pem::identity(&cert, &key)).transpose()?;
         let way = trust.way(identity.as_ref())?;
         Ok(Self { server, trust: Some(trust), way, shows_certificate: identity.is_some(), credential: found.credential })
     }
@@ -196,7 +197,7 @@ impl Access {
 
 impl Trust {
     fn way(&self, identity: Option<&Identity>) -> Result<Way, String> {
-        Ok(Way::Tls(tls::connector(&self.roots, identity)?, self.name.clone()))
+        Ok(Way::Tls(tls::connector(&self.roots, identity, Some(wire::PROTOCOL))?, self.name.clone()))
     }
 }
 

@@ -1,0 +1,82 @@
+//! TLS to a store's server, for the drivers whose protocol is our own: whom we trust, and the certificate that we show.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::contract::Cause;
+
+/// A connection, with TLS or without.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Goes on over `stream`, inside TLS where it is given with the name that the server must prove. Not bounded: the caller
+/// is.
+pub(super) async fn over(stream: TcpStream, tls: Option<(&TlsConnector, ServerName<'static>)>) -> Result<Box<dyn Stream>, Cause> {
+    stream.set_nodelay(true)?;
+    Ok(match tls {
+        None => Box::new(stream),
+        Some((tls, name)) => {
+            let connected = Box::pin(tls.connect(name, stream)).await;
+            Box::new(connected.map_err(|error| format!("the TLS handshake failed: {error}"))?)
+        }
+    })
+}
+
+/// Our certificate, with those that vouch for it, and its key.
+pub(super) struct Identity {
+    pub(super) certificates: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
+}
+
+/// The certificates of a PEM text, at least one.
+pub(super) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+    match read.map_err(|error| error.to_string())? {
+        none if none.is_empty() => Err("it has no PEM block of a certificate".to_owned()),
+        certificates => Ok(certificates),
+    }
+}
+
+/// The private key of a PEM text.
+pub(super) fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|_| "it has no PEM block of a private key".to_owned())
+}
+
+/// Trusts whoever these have signed.
+pub(super) fn roots(certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    Ok(roots)
+}
+
+/// `protocol` is what is offered by ALPN, if anything is.
+pub(super) fn connector(roots: &Arc<RootCertStore>, identity: Option<&Identity>, protocol: Option<&[u8]>) -> Result<TlsConnector, String> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(Arc::clone(roots));
+    let mut config = match identity {
+        None => config.with_no_client_auth(),
+        Some(Identity { certificates, key }) => config
+            .with_client_auth_cert(certificates.clone(), key.clone_key())
+            .map_err(|error| format!("the client certificate does not go with its key: {error}"))?,
+    };
+    config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// What `parse` makes of a file. What is in it is in no message.
+pub(super) fn read<T>(file: &Path, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<T, String> {
+    let parsed = std::fs::read(file).map_err(|error| error.to_string()).and_then(|text| parse(&text));
+    parsed.map_err(|why| format!("cannot use {}: {why}", file.display()))
+}
