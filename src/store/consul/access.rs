@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use tokio_rustls::TlsConnector;
 use tracing::warn;
 
 use super::lock;
+use crate::store::tls::Tls;
 use crate::store::{OpenError, Secret, StoreOptions, credentials, http};
 
 /// Has no `Debug`: it holds the token.
 pub(super) struct Access {
     /// TLS is spoken where `cacert` says whom to trust.
-    pub(super) tls: Option<TlsConnector>,
+    pub(super) tls: Option<Tls>,
     token: Option<Token>,
 }
 
@@ -24,7 +24,7 @@ struct Token {
 impl Access {
     /// Reads the token and the certificates.
     pub(super) fn new(given: &StoreOptions) -> Result<Self, OpenError> {
-        let tls = credentials::connector(given, Some(http::PROTOCOL))?;
+        let tls = credentials::tls(given, Some(http::PROTOCOL))?;
         let token =
             given.token_file().map(|file| Ok::<_, OpenError>(Token { file: file.to_owned(), present: Mutex::new(Secret::read(file)?) }));
         Ok(Self { tls, token: token.transpose()? })

@@ -11,11 +11,9 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::store::contract::Cause;
-use crate::store::tls::{self, Stream};
+use crate::store::tls::{self, Stream, Tls};
 
 pub(super) use hyper::body::Incoming;
 
@@ -35,9 +33,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Speaks HTTP over `stream`, inside TLS where it is given with the name that the server must prove. Not bounded: the
+    /// Speaks HTTP over `stream`, inside TLS where it is given with the host that the server must
+    /// prove to be. Not bounded: the
     /// caller is.
-    pub(super) async fn over(stream: TcpStream, tls: Option<(&TlsConnector, ServerName<'static>)>) -> Result<Self, Cause> {
+    pub(super) async fn over(stream: TcpStream, tls: Option<(&Tls, &str)>) -> Result<Self, Cause> {
         let stream = tls::over(stream, tls).await?;
         let (sender, driver) = Builder::new().max_buf_size(MOST_OF_A_HEAD).handshake(TokioIo::new(stream)).await?;
         Ok(Self { sender, driver: Some(Box::pin(driver)) })

@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use tokio_rustls::rustls::RootCertStore;
-
-use crate::store::tls::{self, Identity};
+use crate::store::tls::{self, Identity, Roots};
 
 /// A PEM text, or the file that has it. What is in it is in no message.
 #[derive(Clone)]
@@ -30,6 +28,6 @@ pub(super) fn identity(certificate: &Pem, key: &Pem) -> Result<Identity, String>
 }
 
 /// Whom to trust.
-pub(super) fn roots(pem: &Pem) -> Result<RootCertStore, String> {
-    pem.read(|text| tls::roots(tls::certificates(text)?))
+pub(super) fn roots(pem: &Pem) -> Result<Roots, String> {
+    pem.read(|text| Roots::new(tls::certificates(text)?))
 }

@@ -11,20 +11,19 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 use tracing::debug;
 
 use super::connection::{Connection, Session, Wire, open};
 use super::failure::Failure;
 use crate::clock;
 use crate::node::Address;
-use crate::store::{Cause, OpenError, Secret, StoreError, StoreOptions, credentials, tls};
+use crate::store::tls::{self, Tls};
+use crate::store::{Cause, OpenError, Secret, StoreError, StoreOptions, credentials};
 
 /// Whom we take for a server, and what we show it of us. Has no `Debug`: it holds the password.
 pub(super) struct Access {
     /// TLS is spoken where `cacert` says whom to trust.
-    tls: Option<TlsConnector>,
+    tls: Option<Tls>,
     login: Option<Login>,
 }
 
@@ -41,7 +40,7 @@ impl Access {
             (Some(user), Some(file)) => Some(Login { user: user.to_owned(), password: Secret::read(file)? }),
             _ => None,
         };
-        Ok(Self { tls: credentials::connector(given, None)?, login })
+        Ok(Self { tls: credentials::tls(given, None)?, login })
     }
 
     /// Whether what we create can belong to a user.
@@ -203,11 +202,7 @@ impl Way {
 
     async fn wire(&self, member: &Address) -> Result<Wire, Cause> {
         let stream = TcpStream::connect((member.host(), member.port())).await?;
-        let tls = match &self.access.tls {
-            Some(tls) => Some((tls, ServerName::try_from(member.host().to_owned())?)),
-            None => None,
-        };
-        tls::over(stream, tls).await
+        tls::over(stream, self.access.tls.as_ref().map(|tls| (tls, member.host()))).await
     }
 
     fn adopt(&self, stream: Wire, member: &Address, session: Session) -> Arc<Connection> {
