@@ -63,6 +63,12 @@ impl LogLevel {
         Self("warn".to_owned())
     }
 
+    /// What a command says that shows something of a store: warnings and errors, and that the store answers again. What a
+    /// database's server remarks by the way is not among them.
+    pub fn of_an_observer() -> Self {
+        Self("warn,sqlx=error,bellwether::replication::calls=info".to_owned())
+    }
+
     /// A bare level is about this program; the libraries below it say at most their warnings.
     fn directives(&self) -> String {
         match self.0.as_str() {

@@ -13,12 +13,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("machine", &[]),
     ("telemetry", &[]),
     ("shutdown", &[]),
+    ("wall", &[]),
     ("store", &["node", "clock", "backoff", "duration"]),
     ("replication", &["store", "node", "clock", "backoff", "duration"]),
     ("check", &["replication", "store", "node", "duration"]),
     ("cluster", &["node"]),
     ("tls", &[]),
-    ("api", &["replication", "cluster", "store", "node", "clock", "backoff", "tls"]),
+    ("api", &["replication", "cluster", "store", "node", "clock", "backoff", "tls", "wall"]),
 ];
 
 /// What the api room may take from the store room: what a role is made of.
