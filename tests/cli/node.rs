@@ -176,10 +176,8 @@ impl Node {
 
     /// Waits until the node takes no more connections: its workers know by then that it is stopping.
     pub(crate) fn refuses_connections(&self) {
-        wait_for("the node to take no more connections", || match TcpStream::connect(&self.address) {
-            Ok(taken) => Err(taken),
-            Err(refused) => Ok(drop(refused)),
-        });
+        let refused = || TcpStream::connect(&self.address).map_or_else(Ok, Err);
+        wait_for("the node to take no more connections", refused);
     }
 
     /// Waits until the node says that it is a `role`.
