@@ -1,14 +1,13 @@
 //! ZooKeeper with users, rights and certificates.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bellwether::store::{Renewal, StoreError};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::etcd_secured::certificates;
 use crate::kazoo::Kazoo;
+use crate::papers::Papers;
 use crate::port;
 use crate::rig::{KEY, Running, lock, lock_with, node};
 use crate::suite::steps::{PROMPT, leader, lose, renew, win};
@@ -112,10 +111,9 @@ async fn a_password_that_cannot_be_read_is_named_before_anything_is_sent() {
 }
 
 /// ZooKeeper that is reached by clients with a certificate too, where `127.0.0.1` is its name.
-async fn with_tls(folder: &Path) -> (ZooKeeper, String) {
-    certificates(folder).await;
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("read a certificate");
-    let (own, trusted, secure) = (folder.join("own.pem"), folder.join("ca.pem"), port::free());
+async fn with_tls(papers: &Papers) -> (ZooKeeper, String) {
+    let read = |name: &str| std::fs::read_to_string(papers.file(name)).expect("read a certificate");
+    let (own, trusted, secure) = (papers.file("own.pem"), papers.file("ca.pem"), port::free());
     std::fs::write(&own, read("server.key") + &read("server.pem")).expect("write a certificate and its key");
     let settings = format!(
         "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
@@ -137,11 +135,9 @@ ssl.clientAuth=need
 
 #[tokio::test]
 async fn zookeeper_is_reached_over_tls_with_a_certificate_of_ours() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let (servers, url) = with_tls(folder.path()).await;
-    let option = |key: &str, name: &str| format!("{key}={}", folder.path().join(name).display());
-    let (trust, cert, key) = (option("cacert", "ca.pem"), option("cert", "client.pem"), option("key", "client.key"));
-    let shown = [trust.clone(), cert.clone(), key.clone()];
+    let papers = Papers::for_a_server_at("IP:127.0.0.1");
+    let (servers, url) = with_tls(&papers).await;
+    let shown = papers.shown();
     let open = |url: &str, options: &[String], number| lock_with(url, options, &node(number), TTL).expect("open a lock");
     let us = open(&url, &shown, 1);
     let mut lease = win(&*us, "nobody else campaigns").await;
@@ -152,7 +148,8 @@ async fn zookeeper_is_reached_over_tls_with_a_certificate_of_ours() {
     assert!(quiet.is_err(), "nothing has changed: {quiet:?}");
     lease.release().await.expect("release");
 
-    let stranger = option("cacert", "server.pem");
+    let stranger = papers.option("cacert", "server.pem");
+    let [trust, cert, key] = shown.clone();
     let other_name = url.replace("127.0.0.1", "localhost");
     for (url, options, words) in [
         (&url, vec![trust], "handshake failed|alert"),
@@ -170,16 +167,14 @@ async fn zookeeper_is_reached_over_tls_with_a_certificate_of_ours() {
 /// What cannot be used is named at the start, and nothing that is in it.
 #[tokio::test]
 async fn a_certificate_that_cannot_be_used_is_named_before_anything_is_sent() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    certificates(folder.path()).await;
-    let option = |key: &str, name: &str| format!("{key}={}", folder.path().join(name).display());
+    let papers = Papers::for_a_server_at("IP:127.0.0.1");
     for (ca, cert, key, words) in [
-        ("none.pem", "client.pem", "client.key", "none.pem: No such file"),
-        ("ca.key", "client.pem", "client.key", "ca.key: it has no PEM block of a certificate"),
-        ("ca.pem", "client.pem", "client.pem", "client.pem: it has no PEM block of a private key"),
-        ("ca.pem", "client.pem", "server.key", "does not go with its key"),
+        ("none.pem", "veiled.pem", "veiled.key", "none.pem: No such file"),
+        ("ca.key", "veiled.pem", "veiled.key", "ca.key: it has no PEM block of a certificate"),
+        ("ca.pem", "veiled.pem", "veiled.pem", "veiled.pem: it has no PEM block of a private key"),
+        ("ca.pem", "veiled.pem", "server.key", "does not go with its key"),
     ] {
-        let options = [option("cacert", ca), option("cert", cert), option("key", key)];
+        let options = [papers.option("cacert", ca), papers.option("cert", cert), papers.option("key", key)];
         let error = lock_with("zk://127.0.0.1:1", &options, &node(1), TTL).map(drop).unwrap_err().to_string();
         assert!(error.contains(words), "{ca} {cert} {key}: {error}");
     }
