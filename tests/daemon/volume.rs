@@ -1,0 +1,1 @@
+//! Much at once.
