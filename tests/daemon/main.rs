@@ -30,4 +30,6 @@ mod tls_client;
 mod tls_hop;
 mod tls_reload;
 mod tunnel;
+mod volume;
+mod websocket;
 mod zookeeper;
