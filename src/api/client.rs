@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, HOST};
-use http::{Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -90,6 +90,8 @@ pub enum ClientError {
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
+    /// Its fields.
+    pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
 }
@@ -135,7 +137,7 @@ impl Target {
         let answered = async {
             let (head, body) = sender.send_request(request).await.map_err(|error| broken(error.into()))?.into_parts();
             let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(broken)?.to_bytes();
-            Ok(Answer { status: head.status, body })
+            Ok(Answer { status: head.status, headers: head.headers, body })
         };
         tokio::pin!(answered);
         tokio::select! {
