@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use tokio_util::sync::CancellationToken;
 
 use crate::api::io::Wire;
 use crate::api::pool::Lease;
 use crate::api::streams;
+use crate::api::tunnel::Notice;
 
 /// What an answer comes over, until it has ended.
 pub(super) enum Carrier {
@@ -27,8 +27,8 @@ impl Carrier {
     }
 
     /// The bare connection, after its upstream has switched protocols, with what was read beyond the switch; and what
-    /// is cancelled when it must end.
-    pub(super) async fn into_tunnel(self) -> Option<(Rc<Wire>, Bytes, CancellationToken)> {
+    /// says when it must end.
+    pub(super) async fn into_tunnel(self) -> Option<(Rc<Wire>, Bytes, Notice)> {
         match self {
             Self::Connection(lease) => lease.into_tunnel().await,
             // Nothing that asks for an upgrade goes over a shared connection.

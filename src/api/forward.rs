@@ -20,7 +20,7 @@ use crate::api::hold::Cause;
 use crate::api::io::Wire;
 use crate::api::ledger::Outcome;
 use crate::api::session::{Busy, Next};
-use crate::api::upgrade::Tunnel;
+use crate::api::tunnel::Tunnel;
 use crate::api::worker::Core;
 
 /// A request of a client, from its head to its outcome.
@@ -153,11 +153,12 @@ impl Exchange {
             head.extensions.insert(ReasonPhrase::from_static(b""));
         }
         let body = if switches {
-            let Some((upstream, early, cut)) = carrier.into_tunnel().await else {
+            let Some((upstream, early, notice)) = carrier.into_tunnel().await else {
                 let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app's connection broke at its switch of protocols");
                 return Attempt::Failed(self, failure);
             };
-            let tunnel = Tunnel { upstream, early, cut, ticket: self.ticket, hidden: self.hidden };
+            let websocket = is_websocket(&head.headers);
+            let tunnel = Tunnel { upstream, origin, early, notice, websocket, ticket: self.ticket, hidden: self.hidden };
             self.session.becomes(Next::Tunnel(tunnel));
             ResponseBody::empty()
         } else {
@@ -166,6 +167,11 @@ impl Exchange {
         };
         Attempt::Answered(Response::from_parts(head, body))
     }
+}
+
+/// Whether a switch of protocols is one to WebSocket.
+fn is_websocket(headers: &HeaderMap) -> bool {
+    headers.get(http::header::UPGRADE).is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 fn stream(headers: &HeaderMap, body: Incoming, tail: Tail) -> ResponseBody {
@@ -250,6 +256,11 @@ impl Ticket {
     pub(super) fn new(core: Rc<Core>) -> Self {
         core.sheet.accept();
         Self { core, serving: false, held_since: None, ended: false, entry: None }
+    }
+
+    /// Who counts it.
+    pub(super) fn core(&self) -> Rc<Core> {
+        Rc::clone(&self.core)
     }
 
     /// From now on, what is known of the request is taken down.

@@ -329,6 +329,11 @@ impl Wire {
         }
     }
 
+    /// Whether it belongs to a tenure that is over.
+    pub(super) fn is_fenced_off(&self) -> bool {
+        self.fence.as_ref().is_some_and(|fence| fence.check().is_err())
+    }
+
     /// Ends the connection under whoever uses it.
     pub(super) fn sever(&self) {
         let socket = self.socket.borrow();
@@ -374,7 +379,7 @@ impl Drop for Wire {
     /// far as TLS is concerned: HTTP says where a request ends. Whatever else is dropped is cut off, and must look like it.
     fn drop(&mut self) {
         let is_http_upstream = self.writing.get() == Writing::Forgiving;
-        if is_http_upstream && self.fence.as_ref().is_none_or(|fence| fence.check().is_ok()) {
+        if is_http_upstream && !self.is_fenced_off() {
             self.socket.get_mut().bid_farewell();
         }
     }

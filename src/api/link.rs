@@ -100,6 +100,14 @@ impl Links {
         }
     }
 
+    /// Has those tunnels end that can be told to: this node is about to.
+    pub(super) fn tell(&self) {
+        let leaving = self.leaving.borrow();
+        for link in self.current.borrow().iter().chain(leaving.iter().map(|(_, link)| link)) {
+            link.pool.tell();
+        }
+    }
+
     /// Closes what is idle for too long, and cuts what is lost or has had its grace; called now and then.
     pub(super) fn sweep(&self, core: &Rc<Core>) {
         let current = self.current.borrow().clone();

@@ -45,7 +45,7 @@ mod server;
 mod session;
 mod status;
 mod streams;
-mod upgrade;
+mod tunnel;
 mod verb;
 mod worker;
 

@@ -84,6 +84,13 @@ impl App {
         }
     }
 
+    /// Has those tunnels end that can be told to: the tenure is about to.
+    pub(super) fn tell(&self) {
+        if let Some(tenure) = &*self.tenure.borrow() {
+            tenure.pool.tell();
+        }
+    }
+
     pub(super) fn sweep(&self) {
         if let Some(tenure) = &*self.tenure.borrow() {
             tenure.pool.sweep();

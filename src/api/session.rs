@@ -13,7 +13,7 @@ use crate::api::gate::{Pass, RESERVE_PATIENCE};
 use crate::api::headers::{self, Peer};
 use crate::api::io::Wire;
 use crate::api::mux::Seat;
-use crate::api::upgrade::Tunnel;
+use crate::api::tunnel::Tunnel;
 use crate::api::worker::{Core, SWEEP_EVERY};
 
 /// After how many sweeps without a new request a connection counts as one that is not in use: two seconds at least.

@@ -3,7 +3,7 @@
 //! A worker is a thread with a single-threaded runtime of its own; everything on it is shared by reference counts and
 //! cells that no other thread sees. The outside reaches a worker by a watched [`Stage`] alone, and hears of its end.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -32,8 +32,10 @@ use crate::api::listener::Listener;
 use crate::api::mux::Seats;
 use crate::api::plane::Stage;
 use crate::api::primary::App;
+use crate::api::tunnel::CHUNK;
 use crate::api::{Config, Shared, server};
 use crate::node::BootId;
+use crate::replication::Role;
 
 /// How often idle connections are looked through.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(500);
@@ -77,6 +79,7 @@ impl Seed {
             ),
             links: Links::new(boot, config.limits, config.ttl, config.tls.clone()),
             hold_over: CancellationToken::new(),
+            chunk: RefCell::new(vec![0; CHUNK].into()),
             turn: Notify::new(),
             sweeps: Cell::new(0),
             closing_since: Cell::new(None),
@@ -114,6 +117,8 @@ pub(super) struct Core {
     pub(super) links: Links,
     /// Nobody may wait any longer.
     pub(super) hold_over: CancellationToken,
+    /// What tunnels read into, one at a time.
+    pub(super) chunk: RefCell<Box<[u8]>>,
     /// Wakes every connection when the worker begins to close, and at each sweep from then on.
     pub(super) turn: Notify,
     sweeps: Cell<u32>,
@@ -144,14 +149,21 @@ impl Core {
     fn close(&self) {
         if !self.is_closing() {
             self.closing_since.set(Some(self.sweep()));
-            self.turn.notify_waiters();
+            self.urge();
         }
+    }
+
+    /// Has whatever can end on being told so end, at whomever this node has come to meanwhile.
+    fn urge(&self) {
+        self.turn.notify_waiters();
+        self.app.tell();
+        self.links.tell();
     }
 
     fn next_sweep(&self) {
         self.sweeps.set(self.sweeps.get().wrapping_add(1));
         if self.is_closing() {
-            self.turn.notify_waiters();
+            self.urge();
         }
     }
 
@@ -340,6 +352,9 @@ async fn keep_up(core: Rc<Core>) {
                 // Only a role read just now may cut: with an older one, a request may have begun under a newer already.
                 core.app.keep_only(role.tenure());
                 core.links.keep_only(role.leader());
+                if matches!(role, Role::SteppingDown { .. }) {
+                    core.app.tell();
+                }
                 seen = role;
             }
             _ = sweeps.tick() => {

@@ -30,8 +30,10 @@ pub(in crate::api) struct Entry {
     pub(super) version: Version,
     /// `None` where the client got no head.
     pub(super) status: Option<StatusCode>,
-    /// Of the answer's body.
+    /// Of the answer's body, or of what went to the client through a tunnel.
     pub(super) bytes: u64,
+    /// Of what came from the client through a tunnel; `None` where there was none.
+    pub(super) received: Option<u64>,
     pub(super) outcome: Outcome,
     pub(super) verdict: Option<Verdict>,
     pub(super) epoch: u64,
@@ -57,6 +59,7 @@ impl Entry {
             version: head.version,
             status: None,
             bytes: 0,
+            received: None,
             outcome: Outcome::Left,
             verdict: None,
             epoch: 0,
@@ -95,6 +98,12 @@ impl Entry {
     /// Counts a piece of the answer's body.
     pub(in crate::api) fn note_bytes(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
+    }
+
+    /// Takes down what went through its tunnel.
+    pub(in crate::api) fn note_tunnel(&mut self, received: u64, sent: u64) {
+        self.received = Some(received);
+        self.bytes = sent;
     }
 
     /// Counts a wait.

@@ -27,9 +27,10 @@ fn text(entry: &Entry, at: &str, node: &str) -> String {
     .and_then(|()| {
         writeln!(
             line,
-            " {} {} total={:.1}ms held={:.1}ms head={} node={} epoch={} verdict={} from_node={} id={}",
+            " {} {} received={} total={:.1}ms held={:.1}ms head={} node={} epoch={} verdict={} from_node={} id={}",
             entry.bytes,
             entry.outcome.name(),
+            entry.received.map_or_else(|| "-".to_owned(), |received| received.to_string()),
             millis(entry.total),
             millis(entry.held),
             entry.head.map_or_else(|| "-".to_owned(), |head| format!("{:.1}ms", millis(head))),
@@ -56,6 +57,7 @@ fn object(entry: &Entry, at: &str, node: &str) -> serde_json::Value {
         "version": format!("{:?}", entry.version),
         "status": entry.status.map(|status| status.as_u16()),
         "bytes": entry.bytes,
+        "received": entry.received,
         "outcome": entry.outcome.name(),
         "verdict": entry.verdict.map(|verdict| verdict.as_str()),
         "total_ms": tenth(entry.total),

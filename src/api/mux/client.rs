@@ -114,7 +114,7 @@ impl Mux {
     /// `None` where the leader does not agree.
     async fn open(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<(Lane, impl Future<Output = ()> + use<>)>> {
         let Some(carrier) = self.ask(pool, host).await? else { return Ok(None) };
-        let Some((wire, early, _cut)) = carrier.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
+        let Some((wire, early, _notice)) = carrier.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
         wire.lay_bare();
         wire.unread(early);
         Lane::open(&wire, SHAPE, &self.limits).await.map(Some)

@@ -21,7 +21,6 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
 use tracing::trace;
 
 use crate::api::Limits;
@@ -30,6 +29,7 @@ use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
 use crate::api::io::{Fence, Wire, WireIo};
 use crate::api::server::BUFFER;
+use crate::api::tunnel::Notice;
 use crate::cluster::Upstream;
 
 /// How many connections one worker may be opening to one upstream at the same time.
@@ -53,7 +53,7 @@ pub(super) struct Pool {
     retired: Cell<bool>,
     /// Until when the upstream counts as one that closes connections which were used a moment ago.
     hasty_until: Cell<Option<Instant>>,
-    cut: CancellationToken,
+    notice: Notice,
 }
 
 struct Idle {
@@ -144,7 +144,7 @@ impl Pool {
             dials: Semaphore::new(DIALS),
             retired: Cell::new(false),
             hasty_until: Cell::default(),
-            cut: CancellationToken::new(),
+            notice: Notice::default(),
         })
     }
 
@@ -302,7 +302,12 @@ impl Pool {
     pub(super) fn cut(&self) {
         self.retire();
         self.connections.borrow_mut().abort_all();
-        self.cut.cancel();
+        self.notice.cut.cancel();
+    }
+
+    /// Has those tunnels end that can be told to.
+    pub(super) fn tell(&self) {
+        self.notice.told.cancel();
     }
 }
 
@@ -337,10 +342,10 @@ impl Lease {
     }
 
     /// The bare connection, after its upstream has switched protocols, with what was read beyond the switch; and what
-    /// is cancelled when it must end.
-    pub(super) async fn into_tunnel(self) -> Option<(Rc<Wire>, Bytes, CancellationToken)> {
+    /// says when it must end.
+    pub(super) async fn into_tunnel(self) -> Option<(Rc<Wire>, Bytes, Notice)> {
         let leftover = self.connection.leftover.await.ok()?;
-        Some((self.connection.wire, leftover, self.pool.cut.clone()))
+        Some((self.connection.wire, leftover, self.pool.notice.clone()))
     }
 }
 

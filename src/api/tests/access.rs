@@ -3,8 +3,11 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex};
 
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::http2::{Http2Client, get, read, websocket};
 use super::rig::*;
 use crate::api::AccessLog;
 use crate::api::access::{Format, Writer};
@@ -15,7 +18,7 @@ struct Paper(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Paper {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        Write::write(&mut *self.0.lock().unwrap(), bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -98,7 +101,7 @@ async fn a_request_is_one_line_of_text() {
     let line = paper.lines(1).await.remove(0);
     let (at, rest) = line.split_once(' ').unwrap();
     assert!(at.ends_with('Z') && at.contains('T'), "{line}");
-    assert!(rest.starts_with("127.0.0.1 \"GET /a%22b HTTP/1.1\" 200 5 answered total="), "{line}");
+    assert!(rest.starts_with("127.0.0.1 \"GET /a%22b HTTP/1.1\" 200 5 answered received=- total="), "{line}");
     assert!(rest.ends_with(&format!(" node=10.0.0.1:4000 epoch=7 verdict=- from_node=false id={}", answer.field("x-request-id").unwrap())));
 }
 
@@ -179,7 +182,7 @@ impl Write for Stuck {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (free, changed) = &*self.0;
         drop(changed.wait_while(free.lock().unwrap(), |free| !*free).unwrap());
-        self.1.write(bytes)
+        Write::write(&mut self.1, bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -212,4 +215,77 @@ async fn a_log_that_nobody_reads_holds_up_no_request_and_ends_with_its_node() {
     writer.finish(SOON).await;
     let written = stuck.1.text().lines().count();
     assert_eq!(written as u64 + lost.load(std::sync::atomic::Ordering::Relaxed), answered);
+}
+
+/// An app that agrees to a tunnel, sends ten bytes, and ends when the client does.
+async fn tunnelling_app() -> TestApp {
+    TestApp::scripted(|mut raw, _| async move {
+        while let Some(request) = raw.request().await {
+            match request.field("upgrade") {
+                Some(protocol) => {
+                    let agreed = format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n");
+                    raw.say(agreed + "0123456789").await;
+                    raw.rest().await;
+                }
+                None => raw.say(ok("hello")).await,
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_went_through_a_tunnel_is_written_down_when_it_has_ended() {
+    let (first, second) = (Paper::default(), Paper::default());
+    let app = tunnelling_app().await;
+    let primary = TestNode::logging(&app, first.log(Format::Json).0, |_| {});
+    primary.lead(1);
+    let replica = TestNode::logging(&app, second.log(Format::Text).0, |_| {});
+    replica.follow(&primary, 1);
+    let mut client = replica.client().await;
+    client.say("GET /chat HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\nearly").await;
+    assert_eq!(client.head().await.unwrap().status(), 101);
+    assert_eq!(client.exactly(10).await, b"0123456789");
+    client.say("late").await;
+    client.finish().await;
+    assert!(client.is_closed().await);
+    let line = first.objects(2).await.pop().unwrap();
+    assert_eq!((&line["status"], &line["outcome"]), (&101.into(), &"answered".into()), "{line}");
+    assert_eq!((&line["bytes"], &line["received"]), (&10.into(), &9.into()), "{line}");
+    assert!(line["total_ms"].as_f64() > line["head_ms"].as_f64(), "{line}");
+    let line = second.lines(1).await.remove(0);
+    assert!(line.contains(" 101 10 answered received=9 total="), "{line}");
+}
+
+#[tokio::test]
+async fn a_tunnel_over_a_stream_is_written_down_like_any_other() {
+    let paper = Paper::default();
+    let app = tunnelling_app().await;
+    let node = TestNode::logging(&app, paper.log(Format::Json).0, |_| {});
+    node.lead(1);
+    let mut client = Http2Client::connect(&node).await;
+    let (status, ..) = read(client.send(get("/")).await.unwrap()).await;
+    assert_eq!(status, 200, "the server has said that it takes such requests");
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(client.send(websocket()).await.unwrap()).await.unwrap());
+    tunnel.read_exact(&mut [0; 10]).await.unwrap();
+    tunnel.write_all(b"four").await.unwrap();
+    tunnel.shutdown().await.unwrap();
+    assert_eq!(tunnel.read(&mut [0; 1]).await.unwrap(), 0);
+    let line = paper.objects(2).await.pop().unwrap();
+    assert_eq!((&line["bytes"], &line["received"], &line["outcome"]), (&10.into(), &4.into(), &"answered".into()), "{line}");
+}
+
+#[tokio::test]
+async fn a_tunnel_that_is_cut_is_written_down_too() {
+    let paper = Paper::default();
+    let app = tunnelling_app().await;
+    let node = TestNode::logging(&app, paper.log(Format::Json).0, |_| {});
+    node.lead(1);
+    let mut client = node.client().await;
+    client.say("GET /chat HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n").await;
+    client.head().await.unwrap();
+    client.exactly(10).await;
+    node.elect();
+    let line = paper.objects(1).await.remove(0);
+    assert_eq!((&line["bytes"], &line["received"], &line["outcome"]), (&10.into(), &0.into(), &"failed_cut".into()), "{line}");
 }

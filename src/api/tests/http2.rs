@@ -266,7 +266,7 @@ async fn an_answer_that_nobody_takes_ends_its_connection() {
 }
 
 /// A request for a WebSocket as browsers make it over HTTP/2 (RFC 8441).
-fn websocket() -> Request<AnyBody> {
+pub(super) fn websocket() -> Request<AnyBody> {
     let request = Request::connect("http://shop.example/chat").header("sec-websocket-version", "13");
     request.extension(Protocol::from_static("websocket")).body(bodiless()).unwrap()
 }

@@ -18,3 +18,4 @@ pub(super) mod rig;
 mod secured;
 mod sharing;
 mod switching;
+mod tunnels;

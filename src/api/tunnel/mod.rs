@@ -1,0 +1,249 @@
+//! Tunnels: what a connection becomes once client and app have agreed on another protocol (RFC 9110 §7.8).
+//!
+//! Any protocol passes as opaque bytes. Each direction ends by itself: a side that stops sending is told apart from one
+//! that is gone (B86, B132), and an error on either side ends both. A tunnel has no idle limit (B137), counts as running,
+//! and is cut with the tenure or the leader it was made under.
+//!
+//! A WebSocket can be told before it is cut, and is: both its ends get a Close frame that says "restart", at the next place
+//! where one frame has ended and another has not begun, and a moment to answer it. Where a tenure is lost rather than
+//! laid down, or a replica loses its leader, nothing may be said to the app any more, and only the client is told.
+
+mod frames;
+mod pump;
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{join, try_join};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::api::forward::{HiddenEnd, Ticket};
+use crate::api::headers::Origin;
+use crate::api::io::{Wire, WireIo};
+use crate::api::ledger::Outcome;
+use frames::Frames;
+use pump::{Broken, Pump, Side, Sink, Source};
+
+pub(super) use pump::CHUNK;
+
+/// How long the ends of a WebSocket get to answer a Close frame.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+/// How the tunnels to one upstream learn that their time is over.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notice {
+    /// Those that can be told are to end now.
+    pub(super) told: CancellationToken,
+    /// All must end now.
+    pub(super) cut: CancellationToken,
+}
+
+/// An agreed switch of protocols, waiting for the 101 to be out.
+pub(super) struct Tunnel {
+    /// The app's, or the leader's, side.
+    pub(super) upstream: Rc<Wire>,
+    /// Which of the two it is.
+    pub(super) origin: Origin,
+    /// What it sent right behind its 101 (B140).
+    pub(super) early: Bytes,
+    /// When the tunnel must end.
+    pub(super) notice: Notice,
+    /// Whether frames of a WebSocket go through it.
+    pub(super) websocket: bool,
+    /// The request it came from.
+    pub(super) ticket: Ticket,
+    /// Kept until the library has let go of the client's side.
+    pub(super) hidden: Option<HiddenEnd>,
+}
+
+/// What comes first in the life of a tunnel.
+enum Event {
+    /// Both sides have ended, or one broke.
+    Ended(Result<(), Broken>),
+    /// The leader's connection ended, and no Close frame was on its way.
+    LeaderVanished,
+    Told,
+    /// Its time is over.
+    Cut,
+}
+
+impl Tunnel {
+    /// Passes bytes both ways until both sides have ended. `early` is what the client sent right behind its request.
+    pub(super) async fn run(mut self, client: Rc<Wire>, early: Bytes) {
+        self.hidden.take();
+        client.lay_bare();
+        client.unread(early);
+        self.pass(WireIo(Rc::clone(&client)), WireIo(client)).await;
+    }
+
+    /// The same for a client that sends `from` there and takes `to` there.
+    pub(super) async fn pass(self, from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) {
+        let Self { upstream, origin, early, notice, websocket, ticket, hidden: _ } = self;
+        upstream.lay_bare();
+        upstream.unread(early);
+        let core = ticket.core();
+        let account = Account::new(ticket);
+        let [upstream_in, upstream_out] = [WireIo(Rc::clone(&upstream)), WireIo(upstream)];
+        let frames = || websocket.then(Frames::default);
+        let mut there = Pump {
+            source: Source::new(from, Side::Client, &core, &account.from_client, frames()),
+            sink: Sink::new(upstream_out, Side::Upstream),
+        };
+        let mut back = Pump {
+            source: Source::new(upstream_in, Side::Upstream, &core, &account.to_client, frames()),
+            sink: Sink::new(to, Side::Client),
+        };
+        let mut watch = Watch { told: websocket, vanishing: websocket && origin == Origin::Leader, until: None };
+        loop {
+            let (outcome, is_to_hear) = match watch.next(&mut there, &mut back, &notice).await {
+                Event::Told if there.is_open() && back.is_open() => return dismiss(there, back, account, &notice.cut).await,
+                Event::Told => {
+                    // They are about to part already.
+                    watch = Watch { told: false, until: Some(Instant::now() + CLOSE_GRACE), ..watch };
+                    continue;
+                }
+                Event::LeaderVanished if there.source.closes() => {
+                    watch.vanishing = false;
+                    continue;
+                }
+                Event::LeaderVanished | Event::Cut => (Outcome::Cut, true),
+                Event::Ended(Ok(())) => (Outcome::Answered, false),
+                Event::Ended(Err((Side::Client, error))) => {
+                    debug!(%error, "the client's side of a tunnel broke");
+                    (Outcome::Left, false)
+                }
+                Event::Ended(Err((Side::Upstream, error))) => {
+                    debug!(%error, "the app's side of a tunnel broke");
+                    (Outcome::Cut, origin == Origin::Leader || there.sink.io.0.is_fenced_off())
+                }
+            };
+            account.end(outcome);
+            // The upstream's side goes first: its time is over.
+            let (Pump { source: client, sink: _ }, Pump { source: upstream, sink }) = (there, back);
+            let says_close = is_to_hear && upstream.is_between() && !upstream.closes() && !client.closes() && !sink.ended;
+            drop(upstream);
+            if says_close {
+                timeout(CLOSE_GRACE, part(client, sink, &frames::close(None))).await.ok();
+            }
+            return;
+        }
+    }
+}
+
+/// What a tunnel looks out for besides its bytes.
+struct Watch {
+    /// Whether it can be told.
+    told: bool,
+    /// Whether the upstream's end may be the leader's.
+    vanishing: bool,
+    /// When it has to have ended.
+    until: Option<Instant>,
+}
+
+impl Watch {
+    /// Passes bytes until something happens.
+    async fn next<R, W>(&self, there: &mut Pump<R, WireIo>, back: &mut Pump<WireIo, W>, notice: &Notice) -> Event
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let there = async {
+            there.pass().await?;
+            there.sink.end().await
+        };
+        let mut vanished = false;
+        let back = async {
+            back.pass().await?;
+            if self.vanishing && !back.source.closes() {
+                vanished = true;
+                return Err((Side::Upstream, io::ErrorKind::UnexpectedEof.into()));
+            }
+            back.sink.end().await
+        };
+        let event = tokio::select! {
+            biased;
+            ended = try_join(there, back) => Event::Ended(ended.map(drop)),
+            () = notice.cut.cancelled() => Event::Cut,
+            () = notice.told.cancelled(), if self.told => Event::Told,
+            () = sleep_until(self.until.unwrap_or_else(Instant::now)), if self.until.is_some() => Event::Cut,
+        };
+        if vanished { Event::LeaderVanished } else { event }
+    }
+}
+
+/// Tells both ends of a WebSocket that they have to part, and sees them off.
+async fn dismiss<R, W>(mut there: Pump<R, WireIo>, mut back: Pump<WireIo, W>, account: Account, cut: &CancellationToken)
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let until = Instant::now() + CLOSE_GRACE;
+    let to_app = frames::close(Some(fastrand::u32(..).to_be_bytes()));
+    let both = async {
+        let app_parts = async {
+            back.put_in(&frames::close(None)).await?;
+            back.source.discard_to_close().await
+        };
+        join(app_parts, there.put_in(&to_app)).await
+    };
+    let outcome = tokio::select! {
+        biased;
+        parted = timeout_at(until, both) => match parted {
+            Ok((Ok(()), Ok(()))) => Outcome::Answered,
+            Ok((Err((Side::Client, _)), _) | (_, Err((Side::Client, _)))) => Outcome::Left,
+            Ok(_) | Err(_) => Outcome::Cut,
+        },
+        () = cut.cancelled() => Outcome::Cut,
+    };
+    account.end(outcome);
+    // The app's side goes first: nobody who waits for the end of the tenure waits for clients.
+    let (Pump { source: client, sink: _ }, Pump { source: _, sink }) = (there, back);
+    timeout_at(until, part(client, sink, &[])).await.ok();
+}
+
+/// Says `last` to a client, lets it answer with its own Close frame, and hears it out, so that no reset takes from it what it was told.
+async fn part(mut client: Source<impl AsyncRead + Unpin>, mut to_client: Sink<impl AsyncWrite + Unpin>, last: &[u8]) -> Result<(), Broken> {
+    to_client.put(last).await?;
+    client.discard_to_close().await?;
+    to_client.end().await?;
+    client.discard_all().await
+}
+
+/// The request that a tunnel came from, and what it has carried: taken down with its end, whatever that is.
+struct Account {
+    ticket: Option<Ticket>,
+    from_client: Rc<Cell<u64>>,
+    to_client: Rc<Cell<u64>>,
+}
+
+impl Account {
+    fn new(ticket: Ticket) -> Self {
+        Self { ticket: Some(ticket), from_client: Rc::default(), to_client: Rc::default() }
+    }
+
+    fn end(mut self, outcome: Outcome) {
+        if let Some(ticket) = self.closed() {
+            ticket.end(outcome);
+        }
+    }
+
+    fn closed(&mut self) -> Option<Ticket> {
+        let mut ticket = self.ticket.take()?;
+        if let Some(entry) = ticket.entry() {
+            entry.note_tunnel(self.from_client.get(), self.to_client.get());
+        }
+        Some(ticket)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        drop(self.closed());
+    }
+}
