@@ -1,7 +1,8 @@
 //! The real Docker client and a real engine, with nodes between them: each command does what it does without.
 
-use std::pin::Pin;
 use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
 
 use crate::support::daemon::{Daemon, Manage};
 use crate::support::docker::{Docker, Engine, IMAGE};
@@ -101,7 +102,7 @@ struct At<'a> {
 
 async fn every_command(engine: &Engine, node: &Daemon, docker: Docker) {
     let at = &At { engine, place: node.place(), docker };
-    let cases: [(&str, Pin<Box<dyn Future<Output = ()> + '_>>); 16] = [
+    let cases: [(&str, LocalBoxFuture<'_, ()>); 16] = [
         ("version", Box::pin(version(at))),
         ("run", Box::pin(run(at))),
         ("run -i", Box::pin(run_with_input(at))),

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, join, sink};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::Instant;
 
 use super::certificates::Credentials;
 use super::raw::Raw;
