@@ -2,6 +2,8 @@
 # Installs the Debian packages that building (`build`) or testing (`test`) needs and that are missing. Where nothing is
 # missing it does nothing, and needs neither a network nor root.
 set -eu
+# Where servers are, which is not on everybody's path.
+PATH=$PATH:/usr/sbin
 
 # command, or file (which may have a *), that shows that a package is there = package
 BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprotobuf-dev"

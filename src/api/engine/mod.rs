@@ -52,7 +52,7 @@ const GOOD_FOR: Duration = Duration::from_secs(10);
 const PEACE: Duration = Duration::from_secs(600);
 /// How soon somebody is asked again who was not there: this costs nobody anything
 const NOT_THERE: Duration = Duration::from_secs(1);
-/// and who was there, and gave no answer.
+/// and who was there, and gave no answer, or none that tells.
 const NO_ANSWER: Duration = Duration::from_secs(10);
 
 /// What is known of the engine. Read by pings, on any thread; learned by [`keep_up`](Self::keep_up), on one.
@@ -228,8 +228,8 @@ fn usual() -> Arc<[(HeaderName, HeaderValue)]> {
 fn word_of_app(answer: &Answer) -> Word {
     match fields(answer) {
         Some(fields) => Word::Fields(fields),
-        // As a proxy in front of an engine answers, or an engine that is starting.
-        None if answer.status.is_server_error() => Word::None { again_in: NOT_THERE },
+        // As a proxy in front of an engine answers that is starting.
+        None if answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED => Word::None { again_in: NO_ANSWER },
         None => Word::NoEngine,
     }
 }

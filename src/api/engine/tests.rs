@@ -121,16 +121,18 @@ async fn pings_that_come_together_ask_once() {
 
 #[tokio::test]
 async fn an_app_that_is_no_engine_is_left_in_peace() {
-    let app = TestApp::answering(|_| pong("404 Not Found", "Api-Version: 1.47\r\n")).await;
-    let rig = Rig::start(Some(&app));
-    rig.lead(1);
-    rig.assert_says(USUAL_API, Some("1")).await;
-    later(PEACE - MINUTE).await;
-    rig.assert_says(USUAL_API, Some("1")).await;
-    assert_eq!(app.seen.connections(), 1);
-    later(MINUTE).await;
-    rig.assert_says(USUAL_API, Some("1")).await;
-    assert_eq!(app.seen.connections(), 2, "it may have become one");
+    for answer in ["404 Not Found", "501 Not Implemented", "204 No Content"] {
+        let app = TestApp::answering(move |_| pong(answer, "Api-Version: 1.47\r\n")).await;
+        let rig = Rig::start(Some(&app));
+        rig.lead(1);
+        rig.assert_says(USUAL_API, Some("1")).await;
+        later(PEACE - MINUTE).await;
+        rig.assert_says(USUAL_API, Some("1")).await;
+        assert_eq!(app.seen.connections(), 1);
+        later(MINUTE).await;
+        rig.assert_says(USUAL_API, Some("1")).await;
+        assert_eq!(app.seen.connections(), 2, "it may have become one");
+    }
 }
 
 #[tokio::test]
@@ -152,7 +154,7 @@ async fn an_engine_that_is_starting_or_gone_is_asked_again_soon_and_its_last_wor
     rig.assert_says(USUAL_API, None).await;
     assert_eq!(app.seen.connections(), 1);
     fails.store(false, std::sync::atomic::Ordering::SeqCst);
-    later(NOT_THERE).await;
+    later(NO_ANSWER).await;
     rig.assert_says("1.47", Some("1")).await;
     drop(app);
     later(GOOD_FOR).await;
