@@ -173,12 +173,16 @@ impl Engine {
     }
 
     async fn ask(&self, source: &Source<'_>, epoch: Epoch) -> Word {
-        let ask = async |target: &Target, tls: Option<&tls::Client>, limit| {
-            target.ask(Method::HEAD, "/_ping", With { token: None, tls }, limit).await
-        };
+        let ask = async |target: &Target, with, limit| target.ask(Method::HEAD, "/_ping", with, limit).await;
         let answer = match source {
-            Source::App(app) => ask(&app.target, app.tls.as_ref(), self.app_limit).await,
-            Source::Leader(address) => ask(&Target::Tcp(address.clone()), self.to_nodes.as_ref(), self.longest_wait).await,
+            Source::App(App { target, tls }) => {
+                let with = With { tls: tls.as_ref(), epoch: Some(epoch), ..With::default() };
+                ask(target, with, self.app_limit).await
+            }
+            Source::Leader(address) => {
+                let with = With { tls: self.to_nodes.as_ref(), ..With::default() };
+                ask(&Target::Tcp(address.clone()), with, self.longest_wait).await
+            }
         };
         match (answer, source) {
             (Ok(answer), Source::App(_)) => word_of_app(&answer),

@@ -104,6 +104,7 @@ async fn a_primary_says_what_its_engine_says_and_asks_again_after_a_while() {
     }
     rig.assert_says("1.40", Some("7")).await;
     assert_eq!(asked(&app), ["HEAD /_ping HTTP/1.1"]);
+    assert_eq!(app.last().field("bellwether-epoch"), Some("7"));
     later(GOOD_FOR).await;
     rig.assert_says("1.41", Some("7")).await;
     rig.lead(8);
