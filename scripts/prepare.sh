@@ -2,10 +2,13 @@
 # Installs the Debian packages that building (`build`) or testing (`test`) needs and that are missing. Where nothing is
 # missing it does nothing, and needs neither a network nor root.
 set -eu
+# Where servers are, which is not on everybody's path.
+PATH=$PATH:/usr/sbin
 
 # command, or file (which may have a *), that shows that a package is there = package
 BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprotobuf-dev"
 TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io kubectl=kubernetes-client openssl=openssl python3=python3 pip3=python3-pip
+dockerd=docker.io /var/lib/dpkg/info/busybox-static.list=busybox-static
 /usr/share/zookeeper/bin/zkCli.sh=zookeeper /usr/lib/python3/dist-packages/kazoo=python3-kazoo
 /usr/share/java/curator-recipes.jar=libcurator-recipes-java
 /usr/lib/postgresql/*/bin/initdb=postgresql mariadbd=mariadb-server pgbouncer=pgbouncer"
@@ -59,10 +62,10 @@ if [ ! -e $policy ]; then
     trap '$as_root rm -f $policy' EXIT
 fi
 $as_root apt-get update -qq || cannot "apt-get update did not work, see above"
-# Since Debian 13 the Docker client is a package of its own.
-if apt-cache show docker-cli >/dev/null 2>&1; then
-    missing=$(echo "$missing" | sed 's/docker\.io/docker-cli/')
-fi
+# Since Debian 13 the Docker client is a package of its own, which the engine's only recommends.
+case "$missing" in
+    *docker.io*) ! apt-cache show docker-cli >/dev/null 2>&1 || missing="$missing docker-cli" ;;
+esac
 # shellcheck disable=SC2086 # a list of names
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >/dev/null \
     || cannot "apt-get could not install them, see above"

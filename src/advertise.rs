@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Asks whoever is at `node`'s address who it is, and warns when it is somebody else.
 pub(crate) async fn check(node: Node, tls: Option<tls::Client>) {
     let target = Target::Tcp(node.address.clone());
-    match target.ask(Method::GET, "/_bellwether/leader", With { token: None, tls: tls.as_ref() }, PATIENCE).await {
+    match target.ask(Method::GET, "/_bellwether/leader", With { tls: tls.as_ref(), ..With::default() }, PATIENCE).await {
         Ok(answer) => {
             let said = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
             let id = said["id"].as_str().filter(|_| answer.status == StatusCode::OK);

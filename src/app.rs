@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::advertise;
 use crate::api::access::Writer;
-use crate::api::{self, AccessLog, Bound, ElectionStatus, Identity, Listen, Local, LocalConfig, Plane, Right, Shared, Status};
+use crate::api::{self, AccessLog, Bound, ElectionStatus, Engine, Identity, Listen, Local, LocalConfig, Plane, Right, Shared, Status};
 use crate::config::Config;
 use crate::machine;
 use crate::node::{BootId, Node};
@@ -99,8 +99,16 @@ impl Daemon {
         });
         let (access, access_writer) = access.transpose().context("start the access log")?.unzip();
         let lines_lost = access.as_ref().map(AccessLog::lost);
+        let engine = Arc::new(Engine::new(
+            roles.clone(),
+            node.as_ref().map(|node| node.address.clone()),
+            config.api.upstream.first(),
+            config.api.to_app.clone(),
+            tls.as_ref().map(Tls::to_nodes),
+        ));
         let local = LocalConfig {
             routes: config.local_routes,
+            engine: Arc::clone(&engine),
             token: config.token,
             verb_limit,
             tls: tls.clone(),
@@ -133,6 +141,7 @@ impl Daemon {
         if let Some(tls) = tls {
             tasks.spawn(named("reading of TLS files", async move { tls.keep_up().await }));
         }
+        tasks.spawn(named("questions to the engine", async move { engine.keep_up().await }));
         let timed = Arc::clone(&status);
         tasks.spawn(named("role timer", async move { timed.time_roles().await }));
         Ok(Self {

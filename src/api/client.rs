@@ -1,4 +1,4 @@
-//! A small client for one question to one node: what the reading and acting commands use.
+//! A small client for one question to one node, or to an app: what the reading and acting commands use.
 //!
 //! It opens a connection, asks once, and closes. Every step is bounded by the one limit that the caller gives.
 
@@ -8,8 +8,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONNECTION, HOST};
-use http::{Method, Request, StatusCode};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, USER_AGENT};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -18,7 +18,9 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::admin::Token;
 use super::handshake::is_refusal_of_plain_http;
+use super::headers::EPOCH;
 use crate::node::Address;
+use crate::store::Epoch;
 use crate::tls;
 
 /// More than any answer of a node is long.
@@ -40,6 +42,8 @@ pub struct With<'a> {
     pub token: Option<&'a Token>,
     /// TLS, over TCP.
     pub tls: Option<&'a tls::Client>,
+    /// The tenure under which an app is asked.
+    pub epoch: Option<Epoch>,
 }
 
 /// Why a text names no node.
@@ -90,6 +94,8 @@ pub enum ClientError {
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
+    /// Its fields.
+    pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
 }
@@ -100,20 +106,20 @@ impl Target {
     /// # Errors
     /// [`ClientError`] when there was no answer; an answer of any status is `Ok`.
     pub async fn ask(&self, method: Method, path: &str, with: With<'_>, limit: Duration) -> Result<Answer, ClientError> {
-        let With { token, tls } = with;
+        let tls = with.tls;
         let asked = async {
             let refused = |source| ClientError::Connect { target: self.clone(), source };
             match self {
                 Self::Tcp(address) => {
                     let stream = TcpStream::connect((address.host(), address.port())).await.map_err(refused)?;
-                    let Some(tls) = tls else { return self.exchange(stream, method, path, token).await };
+                    let Some(tls) = tls else { return self.exchange(stream, method, path, with).await };
                     let unshaken = |source: std::io::Error| ClientError::Exchange { target: self.clone(), source: source.into() };
                     let stream = Box::pin(tls.connect(address.host(), stream)).await.map_err(unshaken)?;
-                    self.exchange(stream, method, path, token).await
+                    self.exchange(stream, method, path, with).await
                 }
                 Self::Unix(socket) => {
                     let stream = UnixStream::connect(socket).await.map_err(refused)?;
-                    self.exchange(stream, method, path, token).await
+                    self.exchange(stream, method, path, with).await
                 }
             }
         };
@@ -125,17 +131,17 @@ impl Target {
         Ok(answer)
     }
 
-    async fn exchange<S>(&self, stream: S, method: Method, path: &str, token: Option<&Token>) -> Result<Answer, ClientError>
+    async fn exchange<S>(&self, stream: S, method: Method, path: &str, with: With<'_>) -> Result<Answer, ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let broken = |source| ClientError::Exchange { target: self.clone(), source };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(error.into()))?;
-        let request = self.request(method, path, token).map_err(|error| broken(error.into()))?;
+        let request = self.request(method, path, with).map_err(|error| broken(error.into()))?;
         let answered = async {
             let (head, body) = sender.send_request(request).await.map_err(|error| broken(error.into()))?.into_parts();
             let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(broken)?.to_bytes();
-            Ok(Answer { status: head.status, body })
+            Ok(Answer { status: head.status, headers: head.headers, body })
         };
         tokio::pin!(answered);
         tokio::select! {
@@ -149,13 +155,17 @@ impl Target {
         }
     }
 
-    fn request(&self, method: Method, path: &str, token: Option<&Token>) -> http::Result<Request<Empty<Bytes>>> {
+    fn request(&self, method: Method, path: &str, with: With<'_>) -> http::Result<Request<Empty<Bytes>>> {
         let host = match self {
             Self::Tcp(address) => address.as_str(),
             Self::Unix(_) => "localhost",
         };
         let mut request = Request::builder().method(method).uri(path).header(HOST, host).header(CONNECTION, "close");
-        if let Some(token) = token {
+        request = request.header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
+        if let Some(epoch) = with.epoch {
+            request = request.header(EPOCH, epoch.0);
+        }
+        if let Some(token) = with.token {
             request = request.header(AUTHORIZATION, token.bearer());
         }
         request.body(Empty::new())

@@ -341,6 +341,15 @@ impl Wire {
         below!(&*socket, stream => SockRef::from(stream).shutdown(Shutdown::Both)).ok();
     }
 
+    /// Whether the connection ends by a reset when it is dropped, also with its process: an end would say that there was no
+    /// more to say. What has not left by then is lost. Unix sockets know no resets, and end.
+    pub(super) fn reset_at_drop(&self, resets: bool) {
+        let socket = self.socket.borrow();
+        if let Err(error) = below!(&*socket, stream => SockRef::from(stream).set_linger(resets.then_some(Duration::ZERO))) {
+            debug!(%error, "the end of a connection may look like another");
+        }
+    }
+
     /// Has the system find out when the peer's host is gone, as nobody else does on a connection that may be silent for long.
     pub(super) fn keep_alive(&self) {
         let socket = self.socket.borrow();

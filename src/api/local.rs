@@ -1,6 +1,7 @@
 //! The routes that every node answers itself, in every role and whatever the store does.
 //!
-//! Nothing here waits, except for a verb that somebody had the right to ask for.
+//! Nothing here waits, except for a verb that somebody had the right to ask for, and now and then a ping for what the
+//! engine says of itself.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,10 +11,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::admin::{self, Token};
+use super::engine::Engine;
 use super::error::PRIMARY;
 use super::metrics::Metrics;
 use super::page::{Report, Taste};
@@ -25,15 +27,12 @@ use crate::node::Address;
 use crate::replication::{CandidateHandle, Role};
 use crate::tls::Tls;
 
-/// Which Docker API the client is told to speak. Engines from 20.10 to 28 take it; in front of another one, leave
-/// `/_ping` out of the local routes and let it say its own.
-const DOCKER_API: &str = "1.41";
-
 /// Everything that a node answers itself.
 #[derive(Debug)]
 pub struct Local {
     routes: LocalRoutes,
     status: Arc<Status>,
+    engine: Arc<Engine>,
     metrics: Metrics,
     verbs: Verbs,
     token: Option<Token>,
@@ -44,6 +43,8 @@ pub struct Local {
 pub struct LocalConfig {
     /// Which paths outside `/_bellwether/` the node answers.
     pub routes: LocalRoutes,
+    /// What is known of the Docker engine that is served, if it is one.
+    pub engine: Arc<Engine>,
     /// What gives the right to act on any listener.
     pub token: Option<Token>,
     /// How long a verb may take.
@@ -61,6 +62,7 @@ impl Local {
     pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
         Self {
             routes: config.routes,
+            engine: config.engine,
             metrics: Metrics::new(Arc::clone(&status), config.tls, config.max_connections, config.lines_lost),
             verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
             token: config.token,
@@ -76,7 +78,7 @@ impl Local {
             return response;
         }
         match route {
-            Route::Ping => ping(),
+            Route::Ping => self.ping().await,
             Route::Info => page(StatusCode::OK, &info::page(&self.status)),
             Route::Status => page(StatusCode::OK, &self.status.describe()),
             Route::Leader => page(StatusCode::OK, &self.status.introduce()),
@@ -96,6 +98,13 @@ impl Local {
                 self.refuse(request, StatusCode::NOT_FOUND, "not-found", &message)
             }
         }
+    }
+
+    /// 200 whatever is known of the engine, and wherever it is.
+    async fn ping(&self) -> Response<Bytes> {
+        let mut response = response(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"OK"));
+        self.engine.describe().await.write(response.headers_mut());
+        response
     }
 
     /// What a load balancer polls: 200 while this node is that, else 503.
@@ -165,14 +174,6 @@ impl LocalApi for Local {
         }
         response
     }
-}
-
-fn ping() -> Response<Bytes> {
-    let mut response = response(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"OK"));
-    let headers = response.headers_mut();
-    headers.insert(HeaderName::from_static("api-version"), HeaderValue::from_static(DOCKER_API));
-    headers.insert(HeaderName::from_static("ostype"), HeaderValue::from_static(std::env::consts::OS));
-    response
 }
 
 fn page(status: StatusCode, body: &Value) -> Response<Bytes> {

@@ -16,6 +16,7 @@ pub mod client;
 mod debt;
 mod dial;
 mod dispatch;
+mod engine;
 pub mod error;
 mod feed;
 mod forward;
@@ -67,6 +68,7 @@ use crate::tls::{self, Tls};
 
 pub use access::AccessLog;
 pub use admin::{Token, TokenError};
+pub use engine::Engine;
 pub use error::{Failure, Reason, Verdict};
 pub use ledger::{Ledger, Totals};
 pub use listener::{AdminSocket, BindError, Bound, Listen, ListenError, bind, bind_admin};

@@ -60,7 +60,7 @@ impl Info {
 }
 
 async fn ask(host: &Target, tls: Option<&tls::Client>) -> anyhow::Result<Value> {
-    let answer = host.ask(Method::GET, "/info", With { token: None, tls }, PATIENCE).await?;
+    let answer = host.ask(Method::GET, "/info", With { tls, ..With::default() }, PATIENCE).await?;
     let info = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
     if answer.status != StatusCode::OK || !info["SystemStatus"].is_array() {
         let hint = "is it a node, and does its --local-routes leave /info to it?";

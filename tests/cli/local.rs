@@ -26,9 +26,9 @@ fn the_docker_client_reads_a_node() {
 }
 
 #[test]
-fn a_ping_names_the_docker_api() {
-    let node = Node::start(&[]);
-    for path in ["/_ping", "/v1.24/_ping", "/v1.41/_ping?x=y"] {
+fn a_ping_names_a_docker_api_also_without_an_engine() {
+    let nodes = [Node::start(&[]), Node::start(&["--upstream", "unix:///nobody/is/there.sock"])];
+    for (node, path) in nodes.iter().flat_map(|node| ["/_ping", "/v1.24/_ping", "/v1.41/_ping?x=y"].map(|path| (node, path))) {
         let get = node.get(path);
         assert_eq!((get.status, get.body.as_str(), get.header("api-version")), (200, "OK", Some("1.41")), "{path}");
         let head = node.ask("HEAD", path, &[]);

@@ -88,13 +88,15 @@ async fn only_whole_local_routes_are_local() {
             assert_eq!(answer.json()["target"], path, "through {}", node.name());
         }
     }
-    let forwarded = ledger.arrivals().len();
+    // A node that is pinged may ask its app, by HEAD, whether it is a Docker engine.
+    let forwarded = || ledger.arrivals().iter().filter(|arrival| arrival.method == Method::GET).count();
+    let before = forwarded();
     for (path, status) in [("/_ping", 200), ("/info", 200), ("/v1.41/info", 200), ("/v1.24/_ping", 200), ("/_bellwether/none", 404)] {
         for node in [&pair.primary, &pair.replica] {
             assert_eq!(get(node.address(), path).await.status, status, "{path} at {}", node.name());
         }
     }
-    assert_eq!(ledger.arrivals().len(), forwarded, "local routes are never forwarded");
+    assert_eq!(forwarded(), before, "local routes are never forwarded");
 }
 
 /// B70: a redirect is the client's to follow.

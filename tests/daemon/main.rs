@@ -11,6 +11,7 @@ mod consul;
 mod crash;
 mod databases;
 mod demo;
+mod docker;
 mod docs;
 mod expect;
 mod foresight;

@@ -251,3 +251,26 @@ async fn a_node_that_closes_tells_its_websockets() {
         node.until("it is counted", |totals| outcome(totals, "answered") == 1 && totals.running == 0).await;
     }
 }
+
+#[tokio::test]
+async fn whoever_cannot_be_told_sees_a_reset_and_no_end() {
+    for through in 0..2 {
+        let stage = Stage::set().await;
+        let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "tcp").await;
+        app.say("half of ").await;
+        assert_eq!(client.exactly(8).await, b"half of ");
+        stage.primary.elect();
+        let end = tokio::time::timeout(SOON, client.stream.read(&mut [0])).await.expect("it is cut");
+        assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+        assert!(app.is_closed().await);
+
+        stage.primary.lead(2);
+        stage.replica.follow(&stage.primary, 2);
+        let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "tcp").await;
+        app.say("all of it").await;
+        drop(app);
+        assert_eq!(client.exactly(9).await, b"all of it");
+        assert_eq!(client.stream.read(&mut [0]).await.expect("an end and no reset"), 0);
+        client.finish().await;
+    }
+}

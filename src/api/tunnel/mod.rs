@@ -6,7 +6,8 @@
 //!
 //! A WebSocket can be told before it is cut, and is: both its ends get a Close frame that says "restart", at the next place
 //! where one frame has ended and another has not begun, and a moment to answer it. Where a tenure is lost rather than
-//! laid down, or a replica loses its leader, nothing may be said to the app any more, and only the client is told.
+//! laid down, or a replica loses its leader, nothing may be said to the app any more, and only the client is told. Whoever
+//! cannot be told is cut by a reset: `docker exec` takes an end for the end of the command's output, and reports success.
 
 mod frames;
 mod pump;
@@ -62,6 +63,15 @@ pub(super) struct Tunnel {
     pub(super) hidden: Option<HiddenEnd>,
 }
 
+/// How a client is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Parting {
+    /// It knows how its tunnel ended.
+    Told,
+    /// It must come to know that it was cut off.
+    Cut,
+}
+
 /// What comes first in the life of a tunnel.
 enum Event {
     /// Both sides have ended, or one broke.
@@ -79,11 +89,14 @@ impl Tunnel {
         self.hidden.take();
         client.lay_bare();
         client.unread(early);
-        self.pass(WireIo(Rc::clone(&client)), WireIo(client)).await;
+        client.reset_at_drop(true);
+        if self.pass(WireIo(Rc::clone(&client)), WireIo(Rc::clone(&client))).await == Parting::Told {
+            client.reset_at_drop(false);
+        }
     }
 
     /// The same for a client that sends `from` there and takes `to` there.
-    pub(super) async fn pass(self, from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) {
+    pub(super) async fn pass(self, from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) -> Parting {
         let Self { upstream, origin, early, notice, websocket, ticket, hidden: _ } = self;
         upstream.lay_bare();
         upstream.unread(early);
@@ -102,7 +115,10 @@ impl Tunnel {
         let mut watch = Watch { told: websocket, vanishing: websocket && origin == Origin::Leader, until: None };
         loop {
             let (outcome, is_to_hear) = match watch.next(&mut there, &mut back, &notice).await {
-                Event::Told if there.is_open() && back.is_open() => return dismiss(there, back, account, &notice.cut).await,
+                Event::Told if there.is_open() && back.is_open() => {
+                    dismiss(there, back, account, &notice.cut).await;
+                    return Parting::Told;
+                }
                 Event::Told => {
                     // They are about to part already.
                     watch = Watch { told: false, until: Some(Instant::now() + CLOSE_GRACE), ..watch };
@@ -132,7 +148,7 @@ impl Tunnel {
             if says_close {
                 timeout(CLOSE_GRACE, part(client, sink, &frames::close(None))).await.ok();
             }
-            return;
+            return if is_to_hear && !says_close { Parting::Cut } else { Parting::Told };
         }
     }
 }
