@@ -329,12 +329,12 @@ impl Link {
         };
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
-        match self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await {
+        match self.pool.send(request, Sending { repeatable: true, fresh: false, upgrades: false }, follows, greet).await {
             Sent::Answered(answer, carrier) => Exchanged::answered(answer, carrier),
             Sent::Unsent(request, Unsent::Forbidden) => {
                 Exchanged::Unreached(request, io::Error::new(io::ErrorKind::ConnectionAborted, "it is no longer the leader"))
             }
-            Sent::Unsent(request, Unsent::Dial(error)) => match Stranger::behind(error) {
+            Sent::Unsent(request, unsent) => match Stranger::behind(unsent.into()) {
                 Ok(stranger) => Exchanged::Stranger(request, stranger),
                 Err(error) => Exchanged::Unreached(request, error),
             },

@@ -122,7 +122,7 @@ impl Mux {
 
     /// Asks for it, at one worker of the leader after the other.
     async fn ask(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<Carrier>> {
-        let terms = Sending { repeatable: true, fresh: true };
+        let terms = Sending { repeatable: true, fresh: true, upgrades: false };
         for _ in 0..KNOCKS {
             let asked = timeout(self.limits.connect_timeout, pool.send(question(host.clone()), terms, || true, async |_| Ok(())));
             let pool::Sent::Answered(answer, carrier) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
