@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::daemon::Manage;
 use crate::support::http::{Client, Method, request};
-use crate::support::interop::{ECHO, GRPC, HTTP1, Served, run, websocket_suite};
+use crate::support::interop::{ECHO, GRPC, GRPC_MANY, HTTP1, Served, run, websocket_suite};
 use crate::support::pair::Pair;
 use crate::support::secure::World;
 
@@ -41,6 +41,16 @@ async fn grpc_calls_pass_mutual_tls_on_both_hops() {
     for way in pair.ways() {
         every_call(&[&["call", way.to_string().as_str()][..], &files].concat()).await;
     }
+}
+
+/// Far more than the nodes have room for on one connection between them, and none waits for another.
+#[tokio::test]
+async fn grpc_calls_that_last_are_under_way_at_once_in_their_hundreds() {
+    let service = Served::start(GRPC_MANY, &["serve"]).await;
+    let one_worker = |manage: Manage| manage.with(["--workers", "1"]);
+    let pair = Pair::start_with(&format!("h2c://127.0.0.1:{}", service.port), one_worker).await;
+    let said = run(GRPC_MANY, &["call", &pair.replica.address().to_string(), "600"]).await;
+    assert_eq!(said, "begun 600\nended 600\nwell 600\n");
 }
 
 /// The service is behind TLS, and HTTP/2 agreed on when hands are shaken with it.

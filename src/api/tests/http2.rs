@@ -44,6 +44,12 @@ impl Http2Client {
         self.sender.send_request(request).await
     }
 
+    /// Sends a request; its answer is to be waited for.
+    pub(super) async fn begin(&mut self, request: Request<AnyBody>) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
+        self.sender.ready().await.unwrap();
+        self.sender.send_request(request)
+    }
+
     async fn get(&mut self, target: &str) -> (StatusCode, HeaderMap, String) {
         read(self.send(get(target)).await.unwrap()).await
     }
