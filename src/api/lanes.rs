@@ -26,7 +26,8 @@ use crate::api::streams::{self, Lane, Shape};
 use crate::cluster::Upstream;
 
 /// What one connection may have under way: no body waits for another's reader.
-const SHAPE: Shape = Shape { streams: 100, stream_window: 256 * 1024, connection_window: 100 * 256 * 1024, frame: 16 * 1024 };
+const SHAPE: Shape =
+    Shape { streams: 100, stream_window: 256 * 1024, connection_window: 100 * 256 * 1024, frame: 16 * 1024, resets: 1_000 };
 /// How many connections there may be; beyond that, requests wait for a place on one.
 const MOST: usize = 32;
 /// How long a request may wait for its turn to open one.

@@ -37,7 +37,14 @@ const ELSEWHERE: StatusCode = StatusCode::MISDIRECTED_REQUEST;
 /// What is more than so many requests at once goes over connections of its own, or over another shared one if it must.
 const STREAMS: u32 = 256;
 const STREAM_WINDOW: u32 = 256 * 1024;
-const SHAPE: Shape = Shape { streams: STREAMS, stream_window: STREAM_WINDOW, connection_window: STREAMS * STREAM_WINDOW, frame: 64 * 1024 };
+const SHAPE: Shape = Shape {
+    streams: STREAMS,
+    stream_window: STREAM_WINDOW,
+    connection_window: STREAMS * STREAM_WINDOW,
+    frame: 64 * 1024,
+    // What many clients take back at once is no flood of the node that serves them.
+    resets: 4_096,
+};
 
 /// Whether a request asks for such a connection.
 pub(super) fn is_asked_for(head: &Parts) -> bool {
