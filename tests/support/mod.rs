@@ -11,6 +11,7 @@ pub(crate) mod consul;
 pub(crate) mod daemon;
 pub(crate) mod database;
 pub(crate) mod etcd;
+pub(crate) mod frames;
 pub(crate) mod http;
 pub(crate) mod interop;
 pub(crate) mod kazoo;
