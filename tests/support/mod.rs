@@ -13,6 +13,7 @@ pub(crate) mod daemon;
 pub(crate) mod database;
 pub(crate) mod docker;
 pub(crate) mod etcd;
+pub(crate) mod frames;
 pub(crate) mod http;
 pub(crate) mod interop;
 pub(crate) mod kazoo;

@@ -15,6 +15,10 @@ const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python
 
 /// A gRPC service and its client: see there.
 pub(crate) const GRPC: &str = include_str!("grpc_calls.py");
+/// A gRPC service whose calls last, and a client with many of them: see there.
+pub(crate) const GRPC_MANY: &str = include_str!("grpc_many.py");
+/// A web server over TLS that knows HTTP/1.1 alone: see there.
+pub(crate) const HTTP1: &str = include_str!("http1_server.py");
 /// An app that gives back what it is told over WebSocket.
 pub(crate) const ECHO: &str = include_str!("echo_websocket.py");
 /// The same, which says how each WebSocket was closed: see there.
