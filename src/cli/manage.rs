@@ -227,6 +227,12 @@ pub struct Settings {
     #[arg(long, value_name = "FILE", env = "BELLWETHER_TLSKEY", help_heading = "TLS")]
     pub tlskey: Option<PathBuf>,
 
+    /// What the certificates of all nodes are for, where that is not the host of each one's --advertise
+    ///
+    /// For nodes that share one certificate, like that of the service's own name.
+    #[arg(long, value_name = "NAME", env = "BELLWETHER_TLS_SERVER_NAME", help_heading = "TLS")]
+    pub tls_server_name: Option<String>,
+
     /// Read settings from this TOML file
     #[arg(long, value_name = "FILE", env = "BELLWETHER_CONFIG", help_heading = "Operating")]
     #[serde(skip)]
@@ -286,6 +292,7 @@ impl Settings {
             tlscacert,
             tlscert,
             tlskey,
+            tls_server_name,
             config,
             access_log,
             log_format,
@@ -301,6 +308,7 @@ impl Settings {
             tlscacert: self.tlscacert.clone(),
             tlscert: self.tlscert.clone(),
             tlskey: self.tlskey.clone(),
+            tls_server_name: self.tls_server_name.clone(),
         }
     }
 

@@ -33,12 +33,16 @@ pub(super) struct Secure {
     /// The PEM file of its key
     #[arg(long, value_name = "FILE", env = "BELLWETHER_TLSKEY")]
     tlskey: Option<PathBuf>,
+
+    /// What the node's certificate is for, where that is not the host of --host
+    #[arg(long, value_name = "NAME", env = "BELLWETHER_TLS_SERVER_NAME")]
+    tls_server_name: Option<String>,
 }
 
 impl Secure {
     /// How nodes are dialled, unless in plain HTTP.
     pub(super) fn client(self) -> Result<Option<tls::Client>, ConfigError> {
-        let Self { tls, tlsverify, tlscacert, tlscert, tlskey } = self;
-        TlsFlags { tls, tlsverify, tlscacert, tlscert, tlskey }.client()
+        let Self { tls, tlsverify, tlscacert, tlscert, tlskey, tls_server_name } = self;
+        TlsFlags { tls, tlsverify, tlscacert, tlscert, tlskey, tls_server_name }.client()
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::Settings;
 use crate::cluster::Upstream;
 use crate::tls::{self, Terms, Tls};
 
-/// Docker's five flags, as far as they were given.
+/// Docker's five flags and one more, as far as they were given.
 #[derive(Clone, Default, Debug)]
 pub struct TlsFlags {
     /// `--tls`.
@@ -21,16 +21,30 @@ pub struct TlsFlags {
     pub tlscert: Option<PathBuf>,
     /// `--tlskey`.
     pub tlskey: Option<PathBuf>,
+    /// `--tls-server-name`.
+    pub tls_server_name: Option<String>,
 }
 
 impl TlsFlags {
     /// Whether TLS is spoken at all.
     fn are_on(&self) -> Result<bool, ConfigError> {
+        let name = self.tls_server_name.as_deref();
+        if let Some(name) = name.filter(|name| !tls::is_name(name)) {
+            return Err(ConfigError::about(
+                SERVER_NAME,
+                format_args!("`{name}` is no name that a certificate can be for: give a DNS name or an IP address"),
+            ));
+        }
         if self.tls == Some(true) || self.tlsverify == Some(true) {
             return Ok(true);
         }
-        let given = [("--tlscacert", &self.tlscacert), ("--tlscert", &self.tlscert), ("--tlskey", &self.tlskey)];
-        match given.iter().find(|(_, file)| file.is_some()) {
+        let given = [
+            ("--tlscacert", self.tlscacert.is_some()),
+            ("--tlscert", self.tlscert.is_some()),
+            ("--tlskey", self.tlskey.is_some()),
+            (SERVER_NAME, name.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
             None => Ok(false),
             Some((flag, _)) => Err(ConfigError::about(
                 flag,
@@ -55,9 +69,12 @@ impl TlsFlags {
             (None, Some(_)) => return Err(alone("--tlskey", "--tlscert")),
         };
         let client = tls::Client::read(self.tlscacert.as_deref(), pair);
-        client.map(Some).map_err(|error| ConfigError::new(error.to_string()))
+        let client = client.map_err(|error| ConfigError::new(error.to_string()))?;
+        Ok(Some(client.expecting(self.tls_server_name.clone())))
     }
 }
+
+const SERVER_NAME: &str = "--tls-server-name";
 
 fn alone(flag: &str, other: &str) -> ConfigError {
     ConfigError::about(flag, format_args!("is given without {other}; a certificate and its key go together"))
@@ -100,7 +117,7 @@ impl Spoken {
             warnings.push(format!("{with}: no --host is a TCP address, and unix sockets speak no TLS"));
         }
         let (dialled_at, http2) = (dialled_at.map(str::to_owned), settings.http2.unwrap_or(true));
-        let terms = Terms { ca: flags.tlscacert, cert, key, verify, dialled_at, http2, with_app };
+        let terms = Terms { ca: flags.tlscacert, cert, key, verify, dialled_at, server_name: flags.tls_server_name, http2, with_app };
         let (tls, odd) = Tls::load(terms).map_err(in_words)?;
         warnings.extend(odd);
         let to_app = with_app.then(|| tls.to_app());

@@ -18,7 +18,11 @@ use super::{OFFERED, SPOKEN, Tls, provider, trust};
 
 /// How servers of one kind are dialled. Cheap to clone.
 #[derive(Clone)]
-pub struct Client(Source);
+pub struct Client {
+    source: Source,
+    /// What every server's certificate is for, where that is not the host that is dialled.
+    server_name: Option<Arc<str>>,
+}
 
 /// Where the present configuration is found.
 #[derive(Clone)]
@@ -35,11 +39,12 @@ pub struct Untrusted(String);
 
 impl Client {
     pub(super) fn to_nodes(tls: Tls) -> Self {
-        Self(Source::Nodes(tls))
+        let server_name = tls.server_name().map(Arc::from);
+        Self { source: Source::Nodes(tls), server_name }
     }
 
     pub(super) fn to_app(tls: Tls) -> Self {
-        Self(Source::App(tls))
+        Self { source: Source::App(tls), server_name: None }
     }
 
     /// Believes the CAs in the file `ca`, else the system's, and shows the certificate and the key in the files of `pair`
@@ -56,7 +61,14 @@ impl Client {
             let (cert_text, key_text) = (file::read(Flag::Cert, cert)?, file::read(Flag::Key, key)?);
             Identity::new((cert, &cert_text), (key, &key_text))
         });
-        Ok(Self(Source::Fixed(config(Arc::new(roots), identity.transpose()?.as_ref()))))
+        let source = Source::Fixed(config(Arc::new(roots), identity.transpose()?.as_ref()));
+        Ok(Self { source, server_name: None })
+    }
+
+    /// The same, but every server's certificate is to be for `name`, whatever the host that is dialled.
+    #[must_use]
+    pub fn expecting(self, name: Option<String>) -> Self {
+        Self { server_name: name.map(Arc::from), ..self }
     }
 
     /// Shakes hands over `stream` with the server that was dialled as `host`, offering it HTTP/1.1 alone. The caller bounds
@@ -67,7 +79,7 @@ impl Client {
     /// does not believe us, or leaves. Nothing but the handshake has been sent then.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>> {
         let connector = TlsConnector::from(self.config());
-        connector.connect(name(host)?, stream).await.map_err(in_words)
+        connector.connect(self.name(host)?, stream).await.map_err(in_words)
     }
 
     /// The same, offering it HTTP/2 first. Which of the two it chose is in the stream.
@@ -77,11 +89,17 @@ impl Client {
     pub async fn connect_for_either<S: AsyncRead + AsyncWrite + Unpin>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>> {
         let connector = TlsConnector::from(self.config());
         let offered = OFFERED.iter().map(|protocol| protocol.to_vec()).collect();
-        connector.with_alpn(offered).connect(name(host)?, stream).await.map_err(in_words)
+        connector.with_alpn(offered).connect(self.name(host)?, stream).await.map_err(in_words)
+    }
+
+    fn name(&self, host: &str) -> io::Result<ServerName<'static>> {
+        let name = self.server_name.as_deref().unwrap_or(host);
+        ServerName::try_from(name.to_owned())
+            .map_err(|_| io::Error::other(Untrusted(format!("no certificate can be for {name}, which is no name"))))
     }
 
     fn config(&self) -> Arc<ClientConfig> {
-        match &self.0 {
+        match &self.source {
             Source::Nodes(tls) => tls.node_config(),
             Source::App(tls) => tls.app_config(),
             Source::Fixed(config) => Arc::clone(config),
@@ -91,7 +109,7 @@ impl Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self.0 {
+        out.write_str(match self.source {
             Source::Nodes(_) => "Client(nodes)",
             Source::App(_) => "Client(app)",
             Source::Fixed(_) => "Client(fixed)",
@@ -99,9 +117,9 @@ impl fmt::Debug for Client {
     }
 }
 
-fn name(host: &str) -> io::Result<ServerName<'static>> {
-    let nobody_s = |_| io::Error::other(Untrusted(format!("no certificate can be for {host}, which is no name")));
-    ServerName::try_from(host.to_owned()).map_err(nobody_s)
+/// Whether a certificate can be for `name`: a DNS name, or an IP address.
+pub fn is_name(name: &str) -> bool {
+    ServerName::try_from(name).is_ok()
 }
 
 pub(super) fn config(roots: Arc<RootCertStore>, identity: Option<&Identity>) -> Arc<ClientConfig> {

@@ -81,7 +81,7 @@ impl Identity {
         &self.key.cert[0]
     }
 
-    /// Refuses what the other nodes would refuse, who dial this one at `host` and believe `roots`.
+    /// Refuses what the other nodes would refuse, who take this one for `host` and believe `roots`.
     pub(super) fn suits_nodes(&self, terms: &Terms, host: &str, roots: &RootCertStore) -> Result<(), TlsError> {
         let among = &self.key.cert[1..];
         self.is_believed(host, roots, among, terms.verify).map_err(|error| {
@@ -95,6 +95,9 @@ impl Identity {
             };
             let hint = match &error {
                 Error::InvalidCertificate(CertificateError::UnknownIssuer) => believed,
+                _ if terms.server_name.is_some() => {
+                    format!("the other nodes, which want it to be for {host} (--tls-server-name), would refuse it")
+                }
                 _ => format!("the other nodes, which reach this one at {host}, would refuse it"),
             };
             TlsError::new(Flag::Cert, Some(&terms.cert), format_args!("{why}: {hint}"))

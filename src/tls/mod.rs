@@ -32,7 +32,7 @@ use tokio_rustls::server::TlsStream;
 use file::{Contents, Flag};
 use identity::Identity;
 
-pub use client::{Client, Untrusted};
+pub use client::{Client, Untrusted, is_name};
 pub use file::TlsError;
 pub use identity::Life;
 
@@ -57,6 +57,8 @@ pub struct Terms {
     pub verify: bool,
     /// The host at which other nodes dial this one, where there are others.
     pub dialled_at: Option<String>,
+    /// What the certificate of every node is for, where that is not the host at which it is dialled.
+    pub server_name: Option<String>,
     /// Whether clients may choose HTTP/2.
     pub http2: bool,
     /// Whether the app speaks TLS, too.
@@ -142,6 +144,10 @@ impl Tls {
         self.0.present.load().life
     }
 
+    fn server_name(&self) -> Option<&str> {
+        self.0.terms.server_name.as_deref()
+    }
+
     fn node_config(&self) -> Arc<ClientConfig> {
         let present = self.0.present.load();
         Arc::clone(present.to_nodes.as_ref().expect("only a node that knows others dials them"))
@@ -172,7 +178,7 @@ impl Present {
         let to_nodes = match &terms.dialled_at {
             None => None,
             Some(host) => {
-                identity.suits_nodes(terms, host, &for_nodes)?;
+                identity.suits_nodes(terms, terms.server_name.as_ref().unwrap_or(host), &for_nodes)?;
                 Some(client::config(Arc::clone(&for_nodes), Some(&identity)))
             }
         };

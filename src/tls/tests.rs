@@ -51,6 +51,7 @@ fn mutual(files: &Credentials) -> Terms {
         key: files.key.clone(),
         verify: true,
         dialled_at: Some("127.0.0.1".to_owned()),
+        server_name: None,
         with_app: false,
     }
 }

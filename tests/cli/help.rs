@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 30] = [
+const FLAGS: [&str; 31] = [
     "--host",
     "--replication",
     "--advertise",
@@ -33,6 +33,7 @@ const FLAGS: [&str; 30] = [
     "--tlscacert",
     "--tlscert",
     "--tlskey",
+    "--tls-server-name",
 ];
 
 #[test]

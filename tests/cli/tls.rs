@@ -35,6 +35,13 @@ fn flags_that_do_not_go_together_are_refused() {
             assert_refused(&[command, flag, ca, "--tls=false"], "is given without --tls or --tlsverify");
         }
     }
+    for command in ["manage", "info", "resign"] {
+        assert_refused(
+            &[command, "--tls-server-name", "a.example"],
+            "--tls-server-name (BELLWETHER_TLS_SERVER_NAME): is given without --tls",
+        );
+        assert_refused(&[command, "--tls", "--tls-server-name", "a b"], "`a b` is no name that a certificate can be for");
+    }
     assert_refused(&["manage", "--tls"], "--tlscert (BELLWETHER_TLSCERT): is required with --tls");
     assert_refused(&["manage", "--tls", "--tlscert", cert], "--tlskey (BELLWETHER_TLSKEY): is required with --tls");
     assert_refused(&["manage", "--tlsverify", "--tlscert", cert, "--tlskey", key], "--tlscacert (BELLWETHER_TLSCACERT): is required");
@@ -66,6 +73,8 @@ fn files_that_cannot_be_used_are_refused_before_anything_is_bound() {
     }
     let election = ["--replication", "--advertise", "b.example:4000", "memory:"];
     assert_refused(&[&manage[..], &files(&good), &election].concat(), "is for a.example and not for b.example");
+    let by_name = ["--tls-server-name", "c.example"];
+    assert_refused(&[&manage[..], &files(&good), &by_name, &election].concat(), "is for a.example and not for c.example");
     assert!(!socket.exists(), "something was bound before all was checked");
 }
 
@@ -103,6 +112,10 @@ fn commands_ask_a_node_over_tls_with_the_same_flags_and_variables() {
         let refused = done(&arguments);
         assert!(refused.status == Some(1) && refused.sentence().contains(words), "{arguments:?}: {refused:?}");
     }
+    let named = at.replace("127.0.0.1", "localhost");
+    let by_name = |more: &[&str]| done(&[&["info", "-H", &named, "--tls"], &files(&user)[..], more].concat());
+    assert!(by_name(&[]).sentence().contains("is for 127.0.0.1 and not for localhost"), "{:?}", by_name(&[]));
+    assert_eq!(by_name(&["--tls-server-name", "127.0.0.1"]).status, Some(0));
     // A unix socket speaks none, whatever the variables say.
     let plain = done(&[&["info", "-H", &control, "--tls"], &files(&user)[..]].concat());
     assert_eq!(plain.status, Some(0), "{plain:?}");

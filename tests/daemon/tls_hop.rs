@@ -258,6 +258,29 @@ async fn a_leader_that_is_not_whom_it_should_be_gets_no_request() {
     }
 }
 
+/// B107: all nodes show the same certificate, which is for the service and for no host of an `--advertise`.
+#[tokio::test]
+async fn nodes_may_share_a_certificate_for_another_name() {
+    let world = World::new();
+    // The test itself reaches them by their address.
+    let shared = world.authority.issue(Wanted { name: "shared", hosts: "DNS:ha.example,IP:127.0.0.1", usage: NODE, life: LONG });
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = format!("sqlite://{}", folder.path().join("election.db").display());
+    let app = App::start("a", &Ledger::default()).await;
+    let start = async |name, role| {
+        let manage = Manage::new(name, folder.path());
+        let address = format!("localhost:{}", manage.address.port());
+        let manage = manage.replicated_as(&address, &store, LIMIT).upstream(app.address());
+        let node = manage.secured("--tlsverify", &shared, &world.secure()).with(["--tls-server-name", "ha.example"]).start().await;
+        node.becomes(role, LIMIT).await;
+        node
+    };
+    let _leader = start("leader", "primary").await;
+    let follower = start("follower", "replica").await;
+    let answer = Client::new(follower.place()).send(request(Method::POST, "/who", "an order")).await.expect("an answer");
+    assert_eq!((answer.status.as_u16(), answer.text()), (200, "a"));
+}
+
 /// B104: one that was told to speak TLS and one that was not.
 #[tokio::test]
 async fn nodes_that_disagree_about_tls_say_so() {
