@@ -287,7 +287,7 @@ async fn save_and_load(at: &At<'_>) {
     let saved = at.docker.run(&["save", other]).await;
     assert!(saved.status.success() && saved.out.len() > 1_000_000, "{}", saved.err);
     at.docker.says(&["rmi", other]).await;
-    assert!(at.docker.feed(saved.out, &["load"]).await.said().contains(other));
+    assert!(at.docker.feed(saved.out, &["load"]).await.said("docker load").contains(other));
     at.docker.says(&["run", "--rm", "--network", "none", other, "true"]).await;
 }
 

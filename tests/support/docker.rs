@@ -201,7 +201,7 @@ impl Docker {
 
     /// What a command prints that must succeed, without the last line's end.
     pub(crate) async fn says(&self, arguments: &[&str]) -> String {
-        self.run(arguments).await.said()
+        self.run(arguments).await.said(&format!("docker {arguments:?}"))
     }
 
     /// Begins a command.
@@ -237,9 +237,9 @@ impl Done {
     /// What it printed, without the last line's end.
     ///
     /// # Panics
-    /// When it failed.
-    pub(crate) fn said(self) -> String {
-        assert!(self.status.success(), "{}: {}{}", self.status, String::from_utf8_lossy(&self.out), self.err);
+    /// When it failed, with the name of the command.
+    pub(crate) fn said(self, command: &str) -> String {
+        assert!(self.status.success(), "`{command}` ended with {}: {}{}", self.status, String::from_utf8_lossy(&self.out), self.err);
         String::from_utf8(self.out).expect("an output in UTF-8").trim_end().to_owned()
     }
 }
