@@ -21,3 +21,4 @@ pub mod shutdown;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+mod wall;

@@ -63,10 +63,17 @@ impl LogLevel {
         Self("warn".to_owned())
     }
 
-    /// A bare level is about this program; the libraries below it say at most their warnings.
+    /// What a command says that shows something of a store: warnings and errors, and that the store answers again. What a
+    /// database's server remarks by the way is not among them.
+    pub fn of_an_observer() -> Self {
+        Self("warn,sqlx=error,bellwether::replication::calls=info".to_owned())
+    }
+
+    /// A bare level is about this program; the libraries below it say at most their warnings, and those that speak HTTP not even
+    /// these: a client could have them said as often as it likes.
     fn directives(&self) -> String {
         match self.0.as_str() {
-            level @ ("info" | "debug" | "trace") => format!("warn,bellwether={level}"),
+            level @ ("warn" | "info" | "debug" | "trace") => format!("warn,h2=error,hyper=error,bellwether={level}"),
             other => other.to_owned(),
         }
     }
@@ -118,7 +125,7 @@ mod tests {
 
     #[test]
     fn debugging_this_program_does_not_debug_its_libraries() {
-        assert_eq!("debug".parse::<LogLevel>().unwrap().directives(), "warn,bellwether=debug");
+        assert_eq!("debug".parse::<LogLevel>().unwrap().directives(), "warn,h2=error,hyper=error,bellwether=debug");
         assert_eq!("error".parse::<LogLevel>().unwrap().directives(), "error");
     }
 }

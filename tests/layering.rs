@@ -13,12 +13,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("machine", &[]),
     ("telemetry", &[]),
     ("shutdown", &[]),
+    ("wall", &[]),
     ("store", &["node", "clock", "backoff", "duration"]),
     ("replication", &["store", "node", "clock", "backoff", "duration"]),
     ("check", &["replication", "store", "node", "duration"]),
     ("cluster", &["node"]),
     ("tls", &[]),
-    ("api", &["replication", "cluster", "store", "node", "clock", "backoff", "tls"]),
+    ("api", &["replication", "cluster", "store", "node", "clock", "backoff", "tls", "wall"]),
 ];
 
 /// What the api room may take from the store room: what a role is made of.
@@ -31,7 +32,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["api/", "demo/", "store/http/"]),
     ("hyper_util", &["api/", "demo/", "store/http/"]),
     ("tower", &["api/"]),
-    ("tokio_rustls", &["api/io.rs", "api/tests/", "tls/", "store/consul/", "store/http/", "store/kubernetes/"]),
+    ("tokio_rustls", &["api/io.rs", "api/tests/", "tls/", "store/tls.rs"]),
     ("prometheus_client", &["api/"]),
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),
     ("etcd_client", &["store/etcd/"]),

@@ -24,29 +24,46 @@ pub(super) struct Way {
     upstream: Upstream,
     /// There is one for an upstream that speaks TLS.
     tls: Option<tls::Client>,
+    /// Whether an upstream that speaks TLS may choose HTTP/2.
+    either: bool,
 }
 
 impl From<Upstream> for Way {
     fn from(upstream: Upstream) -> Self {
-        Self { upstream, tls: None }
+        Self { upstream, tls: None, either: false }
     }
 }
 
 impl Way {
     /// The way to an upstream, with `tls` where it speaks that.
     pub(super) fn new(upstream: Upstream, tls: Option<tls::Client>) -> Self {
-        Self { upstream, tls }
+        Self { upstream, tls, either: false }
+    }
+
+    /// The same, letting an upstream that speaks TLS choose HTTP/2 if `either`.
+    pub(super) fn offering_http2(self, either: bool) -> Self {
+        Self { either, ..self }
+    }
+
+    /// Whether the upstream may be one that speaks HTTP/2.
+    pub(super) fn may_be_http2(&self) -> bool {
+        match self.upstream {
+            Upstream::H2c { .. } => true,
+            Upstream::Https { .. } => self.either,
+            Upstream::Http { .. } | Upstream::Unix(_) => false,
+        }
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
         &self.upstream
     }
 
-    /// Connects by `deadline`, and shakes hands after that.
+    /// Connects by `deadline`, and shakes hands after that. An upstream that may choose HTTP/2 is not let to with
+    /// `http1_only`.
     ///
     /// # Errors
     /// Nothing of a request has been sent then. With [`tls::Untrusted`] inside when the upstream is not whom it should be.
-    pub(super) async fn dial(&self, deadline: Instant) -> io::Result<Socket> {
+    pub(super) async fn dial(&self, deadline: Instant, http1_only: bool) -> io::Result<Socket> {
         match &self.upstream {
             Upstream::Unix(path) => timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)?.map(Socket::Unix),
             Upstream::Http { host, port } | Upstream::H2c { host, port } => connect(host, *port, deadline).await.map(Socket::Tcp),
@@ -54,7 +71,13 @@ impl Way {
                 let stream = connect(host, *port, deadline).await?;
                 let tls = self.tls.as_ref().ok_or_else(|| io::Error::other("nobody said whom to believe there"))?;
                 // Boxed, so that those who dial without TLS have no room for it.
-                let stream = timeout(HANDSHAKE, Box::pin(tls.connect(host, Ahead::new(stream)))).await.map_err(late)??;
+                let stream = Ahead::new(stream);
+                let shaken = if self.either && !http1_only {
+                    timeout(HANDSHAKE, Box::pin(tls.connect_for_either(host, stream))).await
+                } else {
+                    timeout(HANDSHAKE, Box::pin(tls.connect(host, stream))).await
+                };
+                let stream = shaken.map_err(late)??;
                 Ok(Socket::Tls(Box::new(stream.into())))
             }
         }

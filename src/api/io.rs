@@ -26,6 +26,7 @@ use tracing::debug;
 use crate::api::ahead::Ahead;
 use crate::replication::RoleWatch;
 use crate::store::Epoch;
+use crate::tls;
 
 /// A stream socket of any kind.
 #[derive(Debug)]
@@ -369,6 +370,14 @@ impl Wire {
     pub(super) fn is_abandoned(&self) -> bool {
         let Ok(ready) = self.socket.borrow().readiness() else { return true };
         if self.end.get() == End::Shown { ready.is_read_closed() } else { ready.is_write_closed() }
+    }
+
+    /// Whether HTTP/2 was agreed on when hands were shaken.
+    pub(super) fn chose_http2(&self) -> bool {
+        match &*self.socket.borrow() {
+            Socket::Tcp(_) | Socket::Unix(_) => false,
+            Socket::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2),
+        }
     }
 
     /// Whether something has come that nobody has read. Asks the system, which may know of it before the runtime does.

@@ -105,10 +105,12 @@ pub enum Closing {
     Stalled,
     /// There were as many as there may be, the reserve included.
     Refused,
+    /// Over HTTP/2, the client asked for too much that leads to nothing.
+    Flood,
 }
 
 impl Closing {
-    const NAMES: [&'static str; 4] = ["idle", "slow_head", "stalled", "refused"];
+    const NAMES: [&'static str; 5] = ["idle", "slow_head", "stalled", "refused", "flood"];
 }
 
 /// How long requests were held, as a histogram.

@@ -15,8 +15,8 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize;
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::api::Limits;
@@ -25,7 +25,7 @@ use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
 use crate::api::handshake::is_refusal_of_plain_http;
 use crate::api::headers::{Hop, Refusal};
-use crate::api::mux::{LargeAnswers, Mux};
+use crate::api::mux::{self, LargeAnswers, Mux};
 use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
 use crate::api::primary::because;
 use crate::api::streams;
@@ -141,6 +141,9 @@ pub(super) struct Link {
     host: HeaderValue,
     /// The leader has said who it is.
     known: Cell<bool>,
+    /// Held while it is asked on behalf of all.
+    meeting: Semaphore,
+    limits: Limits,
     /// Whether it has to be asked on every connection: only its answer shows that it believes our certificate, and until
     /// then nothing is sent that would be lost.
     asked_always: bool,
@@ -198,6 +201,8 @@ impl Link {
             hop,
             host,
             known: Cell::new(false),
+            meeting: Semaphore::new(1),
+            limits,
             asked_always: tls.is_some_and(Tls::verifies),
             warned: Cell::new(None),
             waiting: Cell::new(0),
@@ -275,7 +280,7 @@ impl Link {
                     let exchanged = self.over_pool(request, core).await;
                     // Only somebody who is known to be the leader is asked for more.
                     if self.known.get() {
-                        self.open_mux();
+                        self.open_mux(false);
                     }
                     exchanged
                 }
@@ -287,28 +292,30 @@ impl Link {
         exchanged
     }
 
-    /// Sends a request over the shared connection, waiting for it to be opened; over the pool where there can be none.
+    /// Sends a request over a shared connection, waiting for one to be opened, and for another where all are full; over the pool
+    /// where there can be none.
     async fn over_mux_only(self: &Rc<Self>, request: Request<RequestBody>, core: &Rc<Core>) -> Exchanged {
-        let request = match self.over_mux(request, true).await {
+        let mut request = match self.over_mux(request, true).await {
             Ok(exchanged) => return exchanged,
             Err(request) => request,
         };
-        if !self.known.get() {
-            let met = self.pool.visit(async |leader: &mut Greeting<'_>| self.meet(leader, core).await.map(drop)).await;
-            if let Err(error) = met {
-                return match Stranger::behind(error) {
-                    Ok(stranger) => Exchanged::Stranger(request, stranger),
-                    Err(error) => Exchanged::Unreached(request, error),
-                };
-            }
+        if let Err(error) = self.know(core).await {
+            return match Stranger::behind(error) {
+                Ok(stranger) => Exchanged::Stranger(request, stranger),
+                Err(error) => Exchanged::Unreached(request, error),
+            };
         }
-        self.open_mux();
-        self.mux.settles().await;
-        match self.over_mux(request, true).await {
-            Ok(exchanged) => exchanged,
-            Err(request) if self.mux.is_unknown() => self.over_pool(request, core).await,
-            Err(request) => Exchanged::Unreached(request, io::Error::other("it gave no connection for HTTP/2")),
+        // Others may wait for the same connection, and fill it first.
+        for _ in 0..=mux::MOST {
+            self.open_mux(true);
+            self.mux.settles().await;
+            request = match self.over_mux(request, true).await {
+                Ok(exchanged) => return exchanged,
+                Err(request) if self.mux.is_unknown() => return self.over_pool(request, core).await,
+                Err(request) => request,
+            };
         }
+        Exchanged::Unreached(request, io::Error::other("it gave no connection for HTTP/2"))
     }
 
     /// Sends a request over the shared connection, if there is one that has room; else here it is again.
@@ -321,9 +328,9 @@ impl Link {
         })
     }
 
-    /// Opens the shared connection, unless that is under way or done, or has just failed.
-    fn open_mux(self: &Rc<Self>) {
-        if self.mux.wants_opening() {
+    /// Opens a shared connection, unless that is under way or done, or has just failed.
+    fn open_mux(self: &Rc<Self>, insists: bool) {
+        if self.mux.wants_opening(insists) {
             let link = Rc::clone(self);
             self.pool.spawn(async move { link.mux.run(&link.pool, link.host.clone()).await });
         }
@@ -337,17 +344,30 @@ impl Link {
         };
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
-        match self.pool.send(request, Sending { repeatable: true, fresh: false }, follows, greet).await {
+        match self.pool.send(request, Sending { repeatable: true, fresh: false, upgrades: false }, follows, greet).await {
             Sent::Answered(answer, carrier) => Exchanged::answered(answer, carrier),
             Sent::Unsent(request, Unsent::Forbidden) => {
                 Exchanged::Unreached(request, io::Error::new(io::ErrorKind::ConnectionAborted, "it is no longer the leader"))
             }
-            Sent::Unsent(request, Unsent::Dial(error)) => match Stranger::behind(error) {
+            Sent::Unsent(request, unsent) => match Stranger::behind(unsent.into()) {
                 Ok(stranger) => Exchanged::Stranger(request, stranger),
                 Err(error) => Exchanged::Unreached(request, error),
             },
             Sent::Refused(error) | Sent::Lost { error, .. } => Exchanged::Lost(error),
         }
+    }
+
+    /// Asks the leader who it is, unless that is known: once for all who would know.
+    async fn know(&self, core: &Core) -> io::Result<()> {
+        if self.known.get() {
+            return Ok(());
+        }
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not say in time who it is");
+        let _turn = timeout(self.limits.connect_timeout * 2, self.meeting.acquire()).await.map_err(late)?;
+        if self.known.get() {
+            return Ok(());
+        }
+        self.pool.visit(async |leader: &mut Greeting<'_>| self.meet(leader, core).await.map(drop)).await
     }
 
     /// Asks a leader who it is, and fails unless it serves.

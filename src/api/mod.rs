@@ -99,7 +99,7 @@ pub struct Config {
     pub forward: Forward,
     /// Data-plane threads.
     pub workers: NonZeroUsize,
-    /// Whether clients may speak HTTP/2.
+    /// Whether clients may speak HTTP/2, and apps behind TLS.
     pub http2: bool,
     /// Whose `X-Forwarded-*` is believed.
     pub trusted_proxies: Vec<IpNet>,

@@ -4,6 +4,7 @@
 //! work that went on would be work of a node that is no longer primary.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,10 +19,9 @@ use crate::api::error::{Failure, PRIMARY, Reason};
 use crate::api::forward::{Attempt, Exchange};
 use crate::api::headers::{EPOCH, HOP, Origin};
 use crate::api::hold::Cause;
-use crate::api::io::Fence;
+use crate::api::io::{Fence, Wire};
 use crate::api::lanes::Lanes;
 use crate::api::pool::{Pool, Sending, Sent, Unsent};
-use crate::cluster::Upstream;
 use crate::node::Node;
 use crate::replication::{Role, RoleWatch};
 use crate::store::Epoch;
@@ -30,6 +30,8 @@ use crate::store::Epoch;
 const REACH_FOR: Duration = Duration::from_millis(250);
 /// From one such try to the next.
 const REACH_EVERY: Duration = Duration::from_millis(40);
+/// How often an app may change its mind about the version of HTTP before a request gets its moment to be reached in.
+const FICKLE: u32 = 3;
 
 /// The app behind this node, as one worker reaches it.
 pub(super) struct App {
@@ -46,8 +48,18 @@ struct Tenure {
     epoch: Epoch,
     epoch_value: HeaderValue,
     pool: Rc<Pool>,
-    /// Where the app speaks HTTP/2.
+    /// Where the app may speak HTTP/2.
     lanes: Option<Lanes>,
+}
+
+impl Tenure {
+    /// Goes on with a connection on which the app has chosen another version of HTTP than the one before, if there is one.
+    async fn learn_from(&self, wire: Option<Rc<Wire>>) -> io::Result<()> {
+        match (&self.lanes, wire) {
+            (Some(lanes), Some(wire)) => lanes.learn_from(wire).await,
+            (None, _) | (_, None) => Ok(()),
+        }
+    }
 }
 
 impl App {
@@ -66,8 +78,7 @@ impl App {
         }
         let fence = Fence { roles: self.roles.clone(), epoch };
         let pool = Pool::new(self.way.clone()?, self.limits, Some(fence));
-        let speaks_http2 = matches!(pool.upstream(), Upstream::H2c { .. });
-        let lanes = speaks_http2.then(|| Lanes::new(Rc::clone(&pool), self.limits));
+        let lanes = pool.may_be_http2().then(|| Lanes::new(Rc::clone(&pool), self.limits));
         let tenure = Rc::new(Tenure { epoch, epoch_value: HeaderValue::from(epoch.0), pool, lanes });
         if let Some(over) = current.replace(Rc::clone(&tenure)) {
             over.pool.cut();
@@ -109,23 +120,25 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
         exchange.head.headers.insert(HOST, app.host.clone());
     }
     let serves = || matches!(core.shared.roles.current(), Role::Primary { epoch: now, .. } if now == epoch);
-    let repeatable = exchange.terms.repeatable;
+    let (repeatable, upgrades) = (exchange.terms.repeatable, exchange.terms.upgrade);
     let mut fresh = false;
     let mut reaching_since = None;
+    let mut learned = 0;
     loop {
         let Some(tenure) = app.tenure(epoch) else {
             let failure = exchange.fail(Reason::NoUpstream, "this primary has no app: start it with --upstream");
             return Attempt::Failed(exchange, failure);
         };
         exchange.head.headers.insert(EPOCH, tenure.epoch_value.clone());
+        let lanes = tenure.lanes.as_ref().filter(|lanes| lanes.are_for(upgrades));
         // Over HTTP/2 the app may say that it has processed nothing of a request.
-        let Some(request) = exchange.next_request(repeatable || tenure.lanes.is_some()) else {
+        let Some(request) = exchange.next_request(repeatable || lanes.is_some()) else {
             let failure = exchange.fail(Reason::UpstreamFailed, "the request's body is too long to be sent again");
             return Attempt::Failed(exchange, failure);
         };
-        let sent = match &tenure.lanes {
+        let sent = match lanes {
             Some(lanes) => lanes.send(request, serves).await,
-            None => tenure.pool.send(request, Sending { repeatable, fresh }, serves, async |_| Ok(())).await,
+            None => tenure.pool.send(request, Sending { repeatable, fresh, upgrades }, serves, async |_| Ok(())).await,
         };
         match sent {
             Sent::Answered(answer, carrier) => {
@@ -143,7 +156,18 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
                     return Attempt::Again(exchange, Cause::NoPrimary);
                 }
                 let since = *reaching_since.get_or_insert_with(Instant::now);
-                if let Unsent::Dial(error) = unsent
+                let error = match unsent {
+                    Unsent::OtherVersion(wire) if learned < FICKLE => {
+                        learned += 1;
+                        match Box::pin(tenure.learn_from(wire)).await {
+                            Ok(()) => continue,
+                            Err(error) => Some(error),
+                        }
+                    }
+                    Unsent::Dial(_) | Unsent::OtherVersion(_) => Some(unsent.into()),
+                    Unsent::Forbidden => None,
+                };
+                if let Some(error) = error
                     && since.elapsed() >= REACH_FOR
                 {
                     let message = format!("the app at {} cannot be reached: {error}", tenure.pool.upstream());

@@ -75,6 +75,11 @@ impl Session {
         self.pass.is_reserved() && !((self.from_node.get() || self.shared.get()) && self.peer.may_be_node())
     }
 
+    /// Whether it is a connection for many requests of another node.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.get()
+    }
+
     /// Looks after whether the client takes what it is sent. Another node does that for the clients it serves.
     pub(super) fn taking(&self) -> Taking {
         Taking::new(self.core.config.limits.body_idle_timeout.filter(|_| !self.shared.get()))

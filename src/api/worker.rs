@@ -72,7 +72,7 @@ impl Seed {
         let core = Rc::new(Core {
             http: server::builder(config.limits),
             app: App::new(
-                config.upstream.first().map(|app| Way::new(app.clone(), config.to_app.clone())),
+                config.upstream.first().map(|app| Way::new(app.clone(), config.to_app.clone()).offering_http2(config.http2)),
                 shared.node.as_ref(),
                 config.limits,
                 shared.roles.clone(),

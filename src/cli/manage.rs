@@ -80,7 +80,7 @@ pub struct Settings {
     #[serde(deserialize_with = "config::many")]
     pub trusted_proxies: Option<Vec<Block>>,
 
-    /// Whether clients may speak HTTP/2; HTTP/1.1 they always may [default: true]
+    /// Whether clients may speak HTTP/2, and apps behind TLS; HTTP/1.1 they always may [default: true]
     #[arg(long, value_name = "BOOL", env = "BELLWETHER_HTTP2", value_parser = BoolishValueParser::new(), num_args = 0..=1,
           require_equals = true, default_missing_value = "true", help_heading = "Serving")]
     pub http2: Option<bool>,

@@ -10,7 +10,7 @@ use crate::config::{Election, Span};
 use crate::node::Node;
 use crate::replication::{Follower, Role};
 use crate::shutdown::Signals;
-use crate::telemetry;
+use crate::{telemetry, wall};
 
 const EXAMPLES: &str = "\
 One line for each change, until a signal ends it; it takes part in nothing and outlives an outage of
@@ -47,7 +47,7 @@ pub(super) struct Observe {
 impl Observe {
     pub(super) fn run(self) -> Result<(), Failure> {
         let election = Election::resolve(&self.store, &self.store_opt, &self.service, self.replication_ttl)?;
-        telemetry::init(&telemetry::Config { level: telemetry::LogLevel::warn(), ..Default::default() });
+        telemetry::init(&telemetry::Config { level: telemetry::LogLevel::of_an_observer(), ..Default::default() });
         Ok(runtime()?.block_on(watch(&election, self.output))?)
     }
 }
@@ -78,17 +78,11 @@ async fn watch(election: &Election, output: Output) -> anyhow::Result<()> {
 }
 
 fn line(role: &Role, output: Output) -> String {
-    let time = timestamp();
+    let time = wall::stamp();
     let (primary, epoch) = role.leader().map_or(("", 0), |leader| (leader.address.as_str(), leader.epoch.0));
     match output {
         Output::Json => json!({ "time": time, "primary": primary, "epoch": epoch }).to_string(),
         Output::Text if primary.is_empty() => format!("{time} no leader"),
         Output::Text => format!("{time} {primary} leads under epoch {epoch}"),
     }
-}
-
-/// The wall clock, for people to read; nothing is ever compared with it.
-#[expect(clippy::disallowed_types, reason = "printed, never compared")]
-fn timestamp() -> String {
-    humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string()
 }

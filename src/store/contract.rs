@@ -136,7 +136,7 @@ pub enum StoreError {
         source: Cause,
     },
     /// The store refused us: a person must change something; keep trying, slowly.
-    #[error("{operation}: store denied access: {source}")]
+    #[error("{operation}: refused by the store: {source}")]
     Denied {
         /// Which call, for people.
         operation: &'static str,

@@ -17,14 +17,6 @@ pub enum OptionMismatch {
         /// Which option.
         option: &'static str,
     },
-    /// TLS, which the driver does not speak.
-    #[error("the store {store} is reached without TLS only, so it takes no option `{option}`: leave it out, or name a local TLS tunnel")]
-    NoTls {
-        /// Which store.
-        store: &'static str,
-        /// Which option.
-        option: &'static str,
-    },
     /// A database without a user.
     #[error("the store {store} needs a user: write {store}://USER@HOST/DATABASE, or add --store-opt username=USER")]
     NoUser {
@@ -84,9 +76,8 @@ impl Scheme {
         use OptionKey::{CaCert, Cert, Key, Kubeconfig, LockDelay, PasswordFile, TokenFile, Username};
         match self {
             Self::Consul => &[CaCert, Cert, Key, TokenFile, LockDelay],
-            Self::Etcd | Self::Mysql | Self::Postgres => &[CaCert, Cert, Key, Username, PasswordFile],
+            Self::Etcd | Self::Mysql | Self::Postgres | Self::ZooKeeper => &[CaCert, Cert, Key, Username, PasswordFile],
             Self::Kubernetes => &[CaCert, TokenFile, Kubeconfig],
-            Self::ZooKeeper => &[Username, PasswordFile],
             Self::Memory | Self::Sqlite => &[],
         }
     }
@@ -100,12 +91,7 @@ impl StoreUrl {
     pub fn check_options(&self, options: &StoreOptions) -> Result<(), OptionMismatch> {
         let (store, taken) = (self.scheme(), self.kind().options());
         if let Some(key) = options.keys().find(|key| !taken.contains(key)) {
-            return Err(match (self.kind(), key) {
-                (Scheme::ZooKeeper, OptionKey::CaCert | OptionKey::Cert | OptionKey::Key) => {
-                    OptionMismatch::NoTls { store, option: key.name() }
-                }
-                _ => OptionMismatch::NotTaken { store, option: key.name() },
-            });
+            return Err(OptionMismatch::NotTaken { store, option: key.name() });
         }
         let given = |key: OptionKey| options.keys().any(|other| other == key);
         let pairs = Self::BELONG_TOGETHER.iter().chain(match &self.place {
@@ -194,7 +180,7 @@ mod tests {
             ("postgres://u@h/d", &["token-file=/t"], "takes no option `token-file`"),
             ("sqlite:///x.db", &["username=u"], "takes no option `username`"),
             ("zk://h", &["username=u"], "needs `password-file`"),
-            ("zk://h", &["cacert=/c"], "without TLS only"),
+            ("zk://h", &["cert=/c", "key=/k"], "needs `cacert`"),
             ("memory:", &["cacert=/c"], "takes no option `cacert`"),
         ] {
             let options = StoreOptions::new(given.iter().map(|text| text.parse::<StoreOption>().unwrap())).unwrap();
@@ -208,7 +194,7 @@ mod tests {
             ("mysql://h/d", &["username=u", "password-file=/p", "cacert=/a", "cert=/c", "key=/k"]),
             ("postgres://u@h/d", &["password-file=/p", "cacert=/a"]),
             ("postgres://u@h/d", &[]),
-            ("zk://h", &["username=u", "password-file=/p"]),
+            ("zk://h", &["username=u", "password-file=/p", "cacert=/a", "cert=/c", "key=/k"]),
         ] {
             let options = StoreOptions::new(given.iter().map(|text| text.parse::<StoreOption>().unwrap())).unwrap();
             parse(url).check_options(&options).unwrap_or_else(|error| panic!("{url} {given:?}: {error}"));

@@ -6,6 +6,8 @@
 #[cfg(feature = "consul")]
 mod consul;
 mod contract;
+#[cfg(any(feature = "consul", feature = "zookeeper"))]
+mod credentials;
 mod election;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -27,6 +29,8 @@ mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod takeover;
+#[cfg(any(feature = "consul", feature = "kubernetes", feature = "zookeeper"))]
+mod tls;
 mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore}
 
 use super::file::{self, Flag, TlsError};
 use super::identity::{Date, Identity, host};
-use super::{SPOKEN, Tls, provider, trust};
+use super::{OFFERED, SPOKEN, Tls, provider, trust};
 
 /// How servers of one kind are dialled. Cheap to clone.
 #[derive(Clone)]
@@ -59,20 +59,33 @@ impl Client {
         Ok(Self(Source::Fixed(config(Arc::new(roots), identity.transpose()?.as_ref()))))
     }
 
-    /// Shakes hands over `stream` with the server that was dialled as `host`. The caller bounds the time.
+    /// Shakes hands over `stream` with the server that was dialled as `host`, offering it HTTP/1.1 alone. The caller bounds
+    /// the time.
     ///
     /// # Errors
     /// With [`Untrusted`] inside when the server is not whom it should be; with other errors when it does not speak TLS,
     /// does not believe us, or leaves. Nothing but the handshake has been sent then.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>> {
-        let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| io::Error::other(Untrusted(format!("no certificate can be for {host}, which is no name"))))?;
-        let config = match &self.0 {
+        let connector = TlsConnector::from(self.config());
+        connector.connect(name(host)?, stream).await.map_err(in_words)
+    }
+
+    /// The same, offering it HTTP/2 first. Which of the two it chose is in the stream.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_for_either<S: AsyncRead + AsyncWrite + Unpin>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>> {
+        let connector = TlsConnector::from(self.config());
+        let offered = OFFERED.iter().map(|protocol| protocol.to_vec()).collect();
+        connector.with_alpn(offered).connect(name(host)?, stream).await.map_err(in_words)
+    }
+
+    fn config(&self) -> Arc<ClientConfig> {
+        match &self.0 {
             Source::Nodes(tls) => tls.node_config(),
             Source::App(tls) => tls.app_config(),
             Source::Fixed(config) => Arc::clone(config),
-        };
-        TlsConnector::from(config).connect(name, stream).await.map_err(in_words)
+        }
     }
 }
 
@@ -84,6 +97,11 @@ impl fmt::Debug for Client {
             Source::Fixed(_) => "Client(fixed)",
         })
     }
+}
+
+fn name(host: &str) -> io::Result<ServerName<'static>> {
+    let nobody_s = |_| io::Error::other(Untrusted(format!("no certificate can be for {host}, which is no name")));
+    ServerName::try_from(host.to_owned()).map_err(nobody_s)
 }
 
 pub(super) fn config(roots: Arc<RootCertStore>, identity: Option<&Identity>) -> Arc<ClientConfig> {

@@ -36,9 +36,11 @@ pub use client::{Client, Untrusted};
 pub use file::TlsError;
 pub use identity::Life;
 
-/// The application protocols that clients are offered, the preferred one first (RFC 7301).
-const OFFERED: [&[u8]; 2] = [b"h2", SPOKEN];
-/// What is spoken with other nodes and with apps.
+/// The application protocols that clients and apps are offered, the preferred one first (RFC 7301).
+const OFFERED: [&[u8]; 2] = [HTTP2, SPOKEN];
+/// HTTP/2, as a handshake names it (RFC 9113 §3.2).
+pub const HTTP2: &[u8] = b"h2";
+/// What is spoken with other nodes, and with everybody where HTTP/2 is off.
 const SPOKEN: &[u8] = b"http/1.1";
 
 /// What a node is told about TLS.

@@ -2,21 +2,16 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::node::{Answer, Node, Running, bellwether};
+use crate::wait::wait_for;
 
 /// Its log is not read here, which would say so.
 fn waits_for_socket(socket: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while UnixStream::connect(socket).is_err() {
-        assert!(Instant::now() < deadline, "the node does not listen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("the node to listen", || UnixStream::connect(socket));
 }
 
 #[test]

@@ -9,10 +9,13 @@ mod local;
 mod node;
 mod observe;
 mod plan;
+#[path = "../support/port.rs"]
+mod port;
 mod precedence;
 mod signals;
 mod store;
 mod tls;
 mod usage;
 mod verbs;
+mod wait;
 mod warnings;

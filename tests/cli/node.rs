@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::wait::{PATIENCE, wait_for};
+
 /// How long a command may take that ends by itself: `store check` and `plan` wait for a store.
 const LONGEST: Duration = Duration::from_secs(180);
 
@@ -110,13 +110,8 @@ impl Running {
         while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             self.seen.push(line);
         }
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "it did not end in time, it said {:#?}", self.seen);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let Self { child, seen, .. } = self;
+        wait_for("the process to end", || child.try_wait().expect("a child can be waited for").ok_or(&*seen))
     }
 
     /// From now on nobody reads what it writes.
@@ -181,11 +176,8 @@ impl Node {
 
     /// Waits until the node takes no more connections: its workers know by then that it is stopping.
     pub(crate) fn refuses_connections(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(&self.address).is_ok() {
-            assert!(Instant::now() < deadline, "the node still takes connections");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let refused = || TcpStream::connect(&self.address).map_or_else(Ok, Err);
+        wait_for("the node to take no more connections", refused);
     }
 
     /// Waits until the node says that it is a `role`.
@@ -195,15 +187,10 @@ impl Node {
 
     /// Waits until what the node says of itself is as `wanted`.
     pub(crate) fn waits_for(&self, reason: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        wait_for(reason, || {
             let status = self.get("/_bellwether/status").json();
-            if wanted(&status) {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "waited in vain for {reason}: {status}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            if wanted(&status) { Ok(status) } else { Err(status) }
+        })
     }
 }
 

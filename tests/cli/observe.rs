@@ -1,8 +1,11 @@
 //! `bellwether observe`: each change of leader on a line of its own, as it happens.
 
+use std::process::Command;
+
 use rustix::process::Signal;
 
 use crate::node::{Node, Running, bellwether};
+use crate::port;
 
 #[test]
 fn each_change_of_leader_is_a_line() {
@@ -36,9 +39,22 @@ fn each_change_of_leader_is_a_line() {
 }
 
 #[test]
-fn a_store_that_is_down_is_waited_for() {
-    let mut observer = Running::logging(&mut bellwether(["observe", "etcd://127.0.0.1:1", "--replication-ttl", "1s"]));
-    observer.line("WARN");
+fn a_store_that_is_down_is_waited_for_and_its_return_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (client, peer) = (port::free(), port::free());
+    let mut observer = Running::logging(&mut bellwether(["observe", &format!("etcd://{client}"), "--replication-ttl", "1s"]));
+    observer.line("store call failed, trying again");
+    let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
+    let etcd = Running::logging(
+        Command::new("etcd")
+            .arg("--data-dir")
+            .arg(folder.path())
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client, "--listen-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]),
+    );
+    observer.line("store answers again");
+    drop(etcd);
+    observer.line("store call failed, trying again");
     observer.signal(Signal::INT);
     assert_eq!(observer.ended().code(), Some(0));
 }

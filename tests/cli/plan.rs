@@ -70,7 +70,7 @@ fn settings_that_do_not_fit_are_refused_with_the_number_to_use() {
         (&["memory:", "--hold-timeout", "10s"], 1, "use --hold-timeout 13s or more"),
         (&["memory:", "--hold-timeout", "2h"], 2, "the most is 1h"),
         (&["consul://h", "--offline", "--replication-ttl", "30s"], 1, "use --hold-timeout 67s or more"),
-        (&["zk://h", "--store-opt", "cacert=/c"], 2, "without TLS only"),
+        (&["sqlite:///x.db", "--store-opt", "cacert=/c"], 2, "takes no option `cacert`"),
         (&["etcd://root:sesame@h"], 2, "has a password in it"),
         (&["memory:", "--nodes", "0"], 2, "must be 1 or more"),
         (&[], 2, "STORE (BELLWETHER_STORE) is missing"),

@@ -1,6 +1,5 @@
 //! Consul with access control, tokens and certificates.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bellwether::store::{Renewal, StoreError};
@@ -9,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::consul_rig::cli;
 use crate::consul_server::Consul;
-use crate::etcd_secured::certificates;
+use crate::papers::Papers;
 use crate::port;
 use crate::rig::{KEY, Running, lock_with, node};
 use crate::suite::steps::{PROMPT, leader, lose, renew, win};
@@ -133,14 +132,12 @@ async fn a_token_that_no_header_can_carry_is_told_without_showing_it() {
 }
 
 /// Consul with its API behind TLS, where `127.0.0.1` is its name.
-async fn with_tls(folder: &Path) -> (Consul, u16) {
-    certificates(folder).await;
-    let file = |name: &str| folder.join(name).display().to_string();
+async fn with_tls(papers: &Papers) -> (Consul, u16) {
     let https = port::free().port();
     let settings = json!({
         "session_ttl_min": "1s",
         "ports": {"https": https},
-        "ca_file": file("ca.pem"), "cert_file": file("server.pem"), "key_file": file("server.key"),
+        "ca_file": papers.path("ca.pem"), "cert_file": papers.path("server.pem"), "key_file": papers.path("server.key"),
         "verify_incoming_https": true,
     });
     (Consul::start_with(true, &settings).await, https)
@@ -148,12 +145,10 @@ async fn with_tls(folder: &Path) -> (Consul, u16) {
 
 #[tokio::test]
 async fn consul_is_reached_over_tls_with_a_certificate_of_ours() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let (_consul, https) = with_tls(folder.path()).await;
+    let papers = Papers::for_a_server_at("IP:127.0.0.1");
+    let (_consul, https) = with_tls(&papers).await;
     let url = format!("consul://127.0.0.1:{https}");
-    let option = |key: &str, name: &str| format!("{key}={}", folder.path().join(name).display());
-    let (trust, cert, key) = (option("cacert", "ca.pem"), option("cert", "client.pem"), option("key", "client.key"));
-    let shown = [trust.clone(), cert.clone(), key.clone()];
+    let shown = papers.shown();
     let us = lock_with(&url, &shown, &node(1), PROMPT).expect("open a lock");
     let mut lease = win(&*us, "nobody else campaigns").await;
     assert_eq!(renew(&mut *lease).await, Renewal::Held);
@@ -162,7 +157,8 @@ async fn consul_is_reached_over_tls_with_a_certificate_of_ours() {
     assert!(quiet.is_err(), "nothing has changed: {quiet:?}");
     lease.release().await.expect("release");
 
-    let stranger = option("cacert", "server.pem");
+    let stranger = papers.option("cacert", "server.pem");
+    let [trust, cert, key] = shown.clone();
     let other_name = format!("consul://localhost:{https}");
     for (url, options) in [(&url, vec![trust]), (&url, vec![stranger, cert, key]), (&url, Vec::new()), (&other_name, shown.to_vec())] {
         let refused = lock_with(url, &options, &node(2), TTL).expect("open a lock").leader().await;

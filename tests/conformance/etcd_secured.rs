@@ -1,13 +1,14 @@
 //! etcd with users, tokens and certificates.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether::store::{Renewal, StoreError};
-use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::certificates::openssl;
 use crate::etcd_server::{Etcd, QUICK};
+use crate::papers::Papers;
 use crate::rig::{KEY, LONG_TTL, Running, SLACK, lock_with, node};
 use crate::suite::steps::{PROMPT, hear, leader, renew, win};
 
@@ -116,8 +117,8 @@ async fn a_refusal_that_was_seen_to_heals_by_itself() {
 async fn a_change_of_rights_costs_no_call() {
     let keys = tempfile::tempdir().expect("a temporary folder");
     let key = |name: &str| keys.path().join(name).display().to_string();
-    openssl(keys.path(), &["genrsa", "-out", "signing.pem", "2048"]).await;
-    openssl(keys.path(), &["rsa", "-in", "signing.pem", "-pubout", "-out", "checking.pem"]).await;
+    openssl(keys.path(), &["genrsa", "-out", "signing.pem", "2048"]);
+    openssl(keys.path(), &["rsa", "-in", "signing.pem", "-pubout", "-out", "checking.pem"]);
     let tokens = format!("--auth-token=jwt,pub-key={},priv-key={},sign-method=RS256,ttl=10m", key("checking.pem"), key("signing.pem"));
     let guarded = Guarded::start_with(&format!("{KEY}/"), &[&tokens]).await;
     let us = lock_with(&guarded.etcd.url(), &guarded.options, &node(1), LONG_TTL).expect("open a lock");
@@ -130,49 +131,25 @@ async fn a_change_of_rights_costs_no_call() {
     }
 }
 
-/// Certificates of an authority of the test's own: one for the server, one for clients.
-pub(crate) async fn certificates(folder: &Path) {
-    openssl(folder, &["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem"])
-        .await;
-    std::fs::write(folder.join("names"), "subjectAltName=IP:127.0.0.1\n").expect("write the server's names");
-    for name in ["server", "client"] {
-        let (key, request, subject) = (format!("{name}.key"), format!("{name}.csr"), format!("/CN={name}"));
-        openssl(folder, &["req", "-newkey", "rsa:2048", "-nodes", "-subj", &subject, "-keyout", &key, "-out", &request]).await;
-        let signed = format!("{name}.pem");
-        let sign =
-            ["x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names", "-out", &signed];
-        openssl(folder, &sign).await;
-    }
-}
-
-async fn openssl(folder: &Path, arguments: &[&str]) {
-    let output = Command::new("openssl").args(arguments).current_dir(folder).output().await;
-    let output = output.unwrap_or_else(|error| panic!("start openssl, of the Debian package openssl: {error}"));
-    assert!(output.status.success(), "openssl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[tokio::test]
 async fn etcd_is_reached_over_tls_with_a_certificate_of_ours() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    certificates(folder.path()).await;
-    let file = |name: &str| folder.path().join(name).display().to_string();
+    let papers = Papers::for_a_server_at("IP:127.0.0.1");
     let server = [
-        format!("--cert-file={}", file("server.pem")),
-        format!("--key-file={}", file("server.key")),
-        format!("--trusted-ca-file={}", file("ca.pem")),
+        format!("--cert-file={}", papers.path("server.pem")),
+        format!("--key-file={}", papers.path("server.key")),
+        format!("--trusted-ca-file={}", papers.path("ca.pem")),
         "--client-cert-auth".to_owned(),
     ];
     let arguments = QUICK.into_iter().chain(server.iter().map(String::as_str)).collect::<Vec<_>>();
     let etcd = Etcd::start_with(1, &arguments).await;
 
-    let trust = format!("cacert={}", file("ca.pem"));
-    let shown = [trust.clone(), format!("cert={}", file("client.pem")), format!("key={}", file("client.key"))];
+    let shown = papers.shown();
     let us = lock_with(&etcd.url(), &shown, &node(1), LONG_TTL).expect("open a lock");
     let mut lease = win(&*us, "nobody else campaigns").await;
     assert_eq!(renew(&mut *lease).await, Renewal::Held);
 
-    let stranger = format!("cacert={}", file("server.pem"));
-    for options in [vec![trust], vec![stranger, shown[1].clone(), shown[2].clone()], Vec::new()] {
+    let [trust, cert, key] = shown;
+    for options in [vec![trust], vec![papers.option("cacert", "server.pem"), cert, key], Vec::new()] {
         let refused = lock_with(&etcd.url(), &options, &node(2), TTL).expect("open a lock").leader().await;
         assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{options:?}: {refused:?}");
     }

@@ -5,6 +5,8 @@ mod suite;
 
 #[path = "../support/account.rs"]
 mod account;
+#[path = "../support/certificates.rs"]
+mod certificates;
 mod consul;
 mod consul_agents;
 mod consul_interop;
@@ -34,6 +36,7 @@ mod kubernetes_server;
 mod mariadb_server;
 mod memory;
 mod mysql;
+mod papers;
 #[path = "../support/port.rs"]
 mod port;
 mod postgres;

@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether::store::{Lock, Renewal, StoreError};
+
 use tempfile::TempDir;
 
 use crate::mariadb_server::Mariadb;
+use crate::papers::Papers;
 use crate::postgres_server::Postgres;
 use crate::rig::node;
 use crate::sql_rig::{Server, denied, lock_at, on_each_server};
@@ -89,44 +90,14 @@ async fn missing_rights_are_named<S: Server>() {
     assert_eq!(renew(&mut *lease).await, Renewal::Held);
 }
 
-/// An authority, and what it signed for a server at 127.0.0.1 and for a client.
-struct Certificates {
-    folder: TempDir,
-}
-
-impl Certificates {
-    fn new(host: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let openssl = |arguments: &str| {
-            let status = Command::new("openssl").args(arguments.split(' ')).current_dir(folder.path()).output().expect("run openssl");
-            assert!(status.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&status.stderr));
-        };
-        openssl("req -x509 -newkey rsa:2048 -nodes -subj /CN=authority -keyout ca.key -out ca.pem");
-        fs::write(folder.path().join("names"), format!("subjectAltName={host}")).expect("write a host's name");
-        for name in ["server", "veiled"] {
-            openssl(&format!("req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"));
-            openssl(&format!("x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names -out {name}.pem"));
-        }
-        Self { folder }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    fn cacert(&self) -> String {
-        format!("cacert={}", self.path("ca.pem"))
-    }
-}
-
 fn veiled<S: Server>(server: &S, options: &[String]) -> Arc<dyn Lock> {
     lock_at(&server.here().replace("bellwether@", "veiled@"), options, &node(1), TTL).expect("open a lock")
 }
 
 /// With `cacert` the server must show a certificate of that authority for its name; without, TLS is used where it is
 /// offered, and nobody knows with whom.
-async fn tls<S: Server>(server: S, good: &Certificates, certified: bool) {
-    let other = Certificates::new("IP:127.0.0.1");
+async fn tls<S: Server>(server: S, good: &Papers, certified: bool) {
+    let other = Papers::for_a_server_at("IP:127.0.0.1");
     let mut options = vec![good.cacert()];
     if certified {
         denied(veiled(&server, &options).leader().await, &["database `election`"]);
@@ -144,7 +115,7 @@ async fn tls<S: Server>(server: S, good: &Certificates, certified: bool) {
 }
 
 /// Puts a server's certificates where its user can read them.
-fn installed(certificates: &Certificates, folder: &Path) {
+fn installed(certificates: &Papers, folder: &Path) {
     for name in ["ca.pem", "server.pem", "server.key"] {
         let place = folder.join(name);
         fs::copy(certificates.path(name), &place).expect("copy a certificate");
@@ -158,7 +129,7 @@ fn installed(certificates: &Certificates, folder: &Path) {
 #[tokio::test]
 async fn tls_is_checked_on_postgres() {
     for certified in [false, true] {
-        let (mut server, certificates) = (Postgres::start().await, Certificates::new("IP:127.0.0.1"));
+        let (mut server, certificates) = (Postgres::start().await, Papers::for_a_server_at("IP:127.0.0.1"));
         denied(veiled(&server, &[certificates.cacert()]).leader().await, &["TLS"]);
         denied(veiled(&server, &[]).leader().await, &["user `veiled`"]);
         installed(&certificates, &server.data());
@@ -182,7 +153,7 @@ async fn tls_is_checked_on_postgres() {
 #[tokio::test]
 async fn tls_is_checked_on_mariadb() {
     for certified in [false, true] {
-        let certificates = Certificates::new("IP:127.0.0.1");
+        let certificates = Papers::for_a_server_at("IP:127.0.0.1");
         let settings = ["ca.pem", "server.pem", "server.key"].map(|name| certificates.path(name));
         let settings = [format!("ssl-ca={}", settings[0]), format!("ssl-cert={}", settings[1]), format!("ssl-key={}", settings[2])];
         fs::set_permissions(certificates.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("show certificates");
@@ -197,7 +168,7 @@ async fn tls_is_checked_on_mariadb() {
 /// A certificate for another host is no proof.
 #[tokio::test]
 async fn a_certificate_for_another_host_is_refused() {
-    let certificates = Certificates::new("DNS:elsewhere.example");
+    let certificates = Papers::for_a_server_at("DNS:elsewhere.example");
     fs::set_permissions(certificates.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("show certificates");
     fs::set_permissions(certificates.path("server.key"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("show a key");
     let settings = [format!("ssl-cert={}", certificates.path("server.pem")), format!("ssl-key={}", certificates.path("server.key"))];

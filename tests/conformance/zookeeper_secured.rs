@@ -1,13 +1,16 @@
-//! ZooKeeper with users and rights.
+//! ZooKeeper with users, rights and certificates.
 
 use std::time::Duration;
 
 use bellwether::store::{Renewal, StoreError};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::kazoo::Kazoo;
+use crate::papers::Papers;
+use crate::port;
 use crate::rig::{KEY, Running, lock, lock_with, node};
-use crate::suite::steps::{PROMPT, leader, renew, win};
+use crate::suite::steps::{PROMPT, leader, lose, renew, win};
 use crate::zookeeper_server::ZooKeeper;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -104,5 +107,75 @@ async fn a_password_that_cannot_be_read_is_named_before_anything_is_sent() {
         let options = ["username=bw".to_owned(), format!("password-file={}", path.display())];
         let error = lock_with("zk://127.0.0.1:1", &options, &node(1), TTL).map(drop).unwrap_err().to_string();
         assert!(error.contains(words) && error.contains(&path.display().to_string()), "{error}");
+    }
+}
+
+/// ZooKeeper that is reached by clients with a certificate too, where `127.0.0.1` is its name.
+async fn with_tls(papers: &Papers) -> (ZooKeeper, String) {
+    let read = |name: &str| std::fs::read_to_string(papers.file(name)).expect("read a certificate");
+    let (own, trusted, secure) = (papers.file("own.pem"), papers.file("ca.pem"), port::free());
+    std::fs::write(&own, read("server.key") + &read("server.pem")).expect("write a certificate and its key");
+    let settings = format!(
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+secureClientPort={}
+secureClientPortAddress={}
+ssl.keyStore.location={}
+ssl.keyStore.type=PEM
+ssl.trustStore.location={}
+ssl.trustStore.type=PEM
+ssl.clientAuth=need
+",
+        secure.port(),
+        secure.ip(),
+        own.display(),
+        trusted.display(),
+    );
+    (ZooKeeper::start(1, &settings).await, format!("zk://{secure}"))
+}
+
+#[tokio::test]
+async fn zookeeper_is_reached_over_tls_with_a_certificate_of_ours() {
+    let papers = Papers::for_a_server_at("IP:127.0.0.1");
+    let (servers, url) = with_tls(&papers).await;
+    let shown = papers.shown();
+    let open = |url: &str, options: &[String], number| lock_with(url, options, &node(number), TTL).expect("open a lock");
+    let us = open(&url, &shown, 1);
+    let mut lease = win(&*us, "nobody else campaigns").await;
+    assert_eq!(renew(&mut *lease).await, Renewal::Held);
+    lose(&*open(&servers.url(), &[], 2), "the first holds it, and one without TLS sees that").await;
+    let me = leader(&*us).await;
+    let quiet = timeout(TTL, us.changed(me.as_ref())).await;
+    assert!(quiet.is_err(), "nothing has changed: {quiet:?}");
+    lease.release().await.expect("release");
+
+    let stranger = papers.option("cacert", "server.pem");
+    let [trust, cert, key] = shown.clone();
+    let other_name = url.replace("127.0.0.1", "localhost");
+    for (url, options, words) in [
+        (&url, vec![trust], "handshake failed|alert"),
+        (&url, vec![stranger, cert, key], "invalid peer certificate"),
+        (&url, Vec::new(), "closed the connection"),
+        (&other_name, shown.to_vec(), "not valid for name"),
+        (&servers.url(), shown.to_vec(), "the TLS handshake failed"),
+    ] {
+        let error = open(url, &options, 2).leader().await.expect_err("refused");
+        assert!(matches!(error, StoreError::Unavailable { .. }), "{url} {options:?}: {error:?}");
+        assert!(words.split('|').any(|words| error.to_string().contains(words)), "{url} {options:?}: {error}");
+    }
+}
+
+/// What cannot be used is named at the start, and nothing that is in it.
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_is_named_before_anything_is_sent() {
+    let papers = Papers::for_a_server_at("IP:127.0.0.1");
+    for (ca, cert, key, words) in [
+        ("none.pem", "veiled.pem", "veiled.key", "none.pem: No such file"),
+        ("ca.key", "veiled.pem", "veiled.key", "ca.key: it has no PEM block of a certificate"),
+        ("ca.pem", "veiled.pem", "veiled.pem", "veiled.pem: it has no PEM block of a private key"),
+        ("ca.pem", "veiled.pem", "server.key", "does not go with its key"),
+    ] {
+        let options = [papers.option("cacert", ca), papers.option("cert", cert), papers.option("key", key)];
+        let error = lock_with("zk://127.0.0.1:1", &options, &node(1), TTL).map(drop).unwrap_err().to_string();
+        assert!(error.contains(words), "{ca} {cert} {key}: {error}");
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::support::daemon::Manage;
-use crate::support::interop::{ECHO, GRPC, Served, run, websocket_suite};
+use crate::support::http::{Client, Method, request};
+use crate::support::interop::{ECHO, GRPC, GRPC_MANY, HTTP1, Served, run, websocket_suite};
 use crate::support::pair::Pair;
 use crate::support::secure::World;
 
@@ -40,6 +41,55 @@ async fn grpc_calls_pass_mutual_tls_on_both_hops() {
     for way in pair.ways() {
         every_call(&[&["call", way.to_string().as_str()][..], &files].concat()).await;
     }
+}
+
+/// Far more than the nodes have room for on one connection between them, and none waits for another.
+#[tokio::test]
+async fn grpc_calls_that_last_are_under_way_at_once_in_their_hundreds() {
+    let service = Served::start(GRPC_MANY, &["serve"]).await;
+    let one_worker = |manage: Manage| manage.with(["--workers", "1"]);
+    let pair = Pair::start_with(&format!("h2c://127.0.0.1:{}", service.port), one_worker).await;
+    let said = run(GRPC_MANY, &["call", &pair.replica.address().to_string(), "600"]).await;
+    assert_eq!(said, "begun 600\nended 600\nwell 600\n");
+}
+
+/// The service is behind TLS, and HTTP/2 agreed on when hands are shaken with it.
+#[tokio::test]
+async fn grpc_calls_reach_a_service_behind_tls() {
+    let world = World::new();
+    let files = world.node("service");
+    let [cert, key] = [&files.cert, &files.key].map(|file| file.to_str().expect("a path in UTF-8"));
+    let service = Served::start(GRPC, &["serve", cert, key]).await;
+    let pair = believing(&world, &service).await;
+    for way in pair.ways() {
+        every_call(&["call", &way.to_string()]).await;
+    }
+}
+
+/// A server that chooses HTTP/1.1, and one that does not know of a choice.
+#[tokio::test]
+async fn a_server_behind_tls_without_http2_is_asked_in_http1() {
+    let world = World::new();
+    let files = world.node("service");
+    let [cert, key] = [&files.cert, &files.key].map(|file| file.to_str().expect("a path in UTF-8"));
+    for arguments in [&[cert, key, "http/1.1"][..], &[cert, key]] {
+        let service = Served::start(HTTP1, arguments).await;
+        let pair = believing(&world, &service).await;
+        for place in pair.places() {
+            for length in [5, 300_000] {
+                let answer = Client::new(place.clone()).send(request(Method::POST, "/", vec![b'x'; length])).await.expect("an answer");
+                assert!(answer.status == 200 && answer.header("x-version") == "HTTP/1.1", "{answer:?}");
+                assert_eq!(answer.body.len(), length);
+            }
+        }
+    }
+}
+
+/// A primary in front of the service behind TLS, which believes its certificate, and a replica.
+async fn believing(world: &World, service: &Served) -> Pair {
+    let ca = world.authority.file().display().to_string();
+    let own = |manage: Manage| manage.env([("SSL_CERT_FILE", ca.clone())]);
+    Pair::start_with(&format!("https://127.0.0.1:{}", service.port), own).await
 }
 
 /// Each case of Autobahn's suite ends as it does without us.

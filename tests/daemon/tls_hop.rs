@@ -14,6 +14,7 @@ use crate::support::daemon::{Daemon, Manage};
 use crate::support::http::{Client, Method, get, request, with};
 use crate::support::ledger::Ledger;
 use crate::support::load::{Load, Outcome};
+use crate::support::one::One;
 use crate::support::pair::Pair;
 use crate::support::raw::Origin;
 use crate::support::secure::{self, HERE, NODE, Secure, World};
@@ -30,6 +31,14 @@ async fn cluster(world: &World) -> Cluster {
     };
     let store = Store::start(Kind::Sqlite, world.folder.path()).await;
     Cluster::start_on(store, TTL, [&own, &own, &own]).await
+}
+
+/// Each request ended as it may, none was executed twice, and there never were two primaries.
+async fn ended_well(cluster: &Cluster, load: Load, one: &One, may_end: impl Fn(&Outcome)) {
+    let outcomes = load.stop().await;
+    outcomes.iter().for_each(may_end);
+    cluster.assert_told_the_truth(&outcomes);
+    one.assert_never_two();
 }
 
 fn values(seen: &Value, name: &str) -> Vec<String> {
@@ -49,11 +58,7 @@ async fn a_planned_handover_under_mutual_tls_fails_no_request() {
     let second = cluster.settled_after(epoch, 3, LIMIT).await;
     assert_ne!(first, second);
     load.answers(60).await;
-    let outcomes = load.stop().await;
-    outcomes.iter().for_each(Outcome::assert_answered);
-    cluster.assert_told_the_truth(&outcomes);
-
-    one.assert_never_two();
+    ended_well(&cluster, load, &one, Outcome::assert_answered).await;
     cluster.balances().await;
 }
 
@@ -68,10 +73,7 @@ async fn a_planned_stop_under_mutual_tls_fails_no_request() {
     cluster.nodes[first].signal(Signal::TERM);
     assert_eq!(cluster.nodes[first].ended(LIMIT).await.code(), Some(0));
     load.answers(40).await;
-    let outcomes = load.stop().await;
-    outcomes.iter().for_each(Outcome::assert_answered);
-    cluster.assert_told_the_truth(&outcomes);
-    one.assert_never_two();
+    ended_well(&cluster, load, &one, Outcome::assert_answered).await;
     cluster.balances().await;
 }
 
@@ -87,10 +89,7 @@ async fn a_killed_primary_is_replaced_under_mutual_tls() {
     cluster.nodes[first].kill().await;
     cluster.settled_after(epoch, 2, LIMIT).await;
     load.answers(40).await;
-    let outcomes = load.stop().await;
-    outcomes.iter().for_each(Outcome::assert_survived);
-    cluster.assert_told_the_truth(&outcomes);
-    one.assert_never_two();
+    ended_well(&cluster, load, &one, Outcome::assert_survived).await;
     cluster.restart(first);
     cluster.settled(3, LIMIT).await;
     cluster.balances().await;

@@ -89,7 +89,8 @@ impl Authority {
     }
 }
 
-fn openssl(folder: &Path, arguments: &[&str]) {
+/// Runs openssl(1) with its files in `folder`.
+pub(crate) fn openssl(folder: &Path, arguments: &[&str]) {
     let output = Command::new("openssl").args(arguments).current_dir(folder).output();
     let output = output.unwrap_or_else(|error| panic!("start openssl, of the Debian package openssl: {error}"));
     assert!(output.status.success(), "openssl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -254,9 +254,28 @@ impl Daemon {
 
     /// Its resident memory, in KiB.
     pub(crate) fn resident(&self) -> u64 {
+        self.size("VmRSS:")
+    }
+
+    /// The most that this has ever been, or since it was forgotten.
+    pub(crate) fn peak(&self) -> u64 {
+        self.size("VmHWM:")
+    }
+
+    /// Has the system look for the peak from now on.
+    pub(crate) fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").expect("a process of our own");
+    }
+
+    fn size(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a running process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a size");
         line.trim().trim_end_matches(" kB").parse().expect("a number of KiB")
+    }
+
+    /// How many files and sockets it has open.
+    pub(crate) fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("a process of our own").count()
     }
 
     /// Everything it has logged so far.

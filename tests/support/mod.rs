@@ -5,6 +5,7 @@
 
 pub(crate) mod account;
 pub(crate) mod app;
+pub(crate) mod bulk;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod consul;
@@ -12,6 +13,7 @@ pub(crate) mod daemon;
 pub(crate) mod database;
 pub(crate) mod docker;
 pub(crate) mod etcd;
+pub(crate) mod frames;
 pub(crate) mod http;
 pub(crate) mod interop;
 pub(crate) mod kazoo;

@@ -85,6 +85,13 @@ impl Secure {
         TlsConnector::from(Arc::clone(&self.0)).connect(ServerName::IpAddress(address.ip().into()), stream).await
     }
 
+    /// The same, with HTTP/2 as all there is to choose.
+    pub(crate) async fn connect_for_http2(&self, address: SocketAddr) -> io::Result<client::TlsStream<TcpStream>> {
+        let mut config = (*self.0).clone();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self(Arc::new(config)).connect(address).await
+    }
+
     /// The certificate that is shown at `address` to whoever connects now, with no session to resume.
     pub(crate) async fn shown_at(&self, address: SocketAddr) -> Vec<u8> {
         let mut config = (*self.0).clone();

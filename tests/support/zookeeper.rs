@@ -36,6 +36,11 @@ admin.enableServer=false
 DigestAuthenticationProvider.superDigest=super:zUZ0bpqYS7FucDXsnUgxOWTto1s=
 ";
 
+const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// With what Debian's own class path leaves out, and TLS needs.
+const CLASSES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
+                       /usr/share/java/netty-transport-native-unix-common.jar";
+
 /// An ensemble of one or more members.
 #[derive(Debug)]
 pub(crate) struct ZooKeeper {
@@ -142,7 +147,7 @@ impl ZooKeeper {
         std::fs::write(&file, settings).expect("write ZooKeeper's settings");
         // One short-lived, small server: what makes it start sooner matters, what makes it fast later does not.
         let child = Command::new("java")
-            .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", "/usr/share/java/zookeeper.jar"])
+            .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", CLASSES])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(file)
             .stdin(Stdio::null())
@@ -161,7 +166,7 @@ impl ZooKeeper {
                 Ok(Ok(told)) if told.contains("Mode: ") => return told,
                 other => format!("{other:?}"),
             };
-            let jar = Path::new("/usr/share/java/zookeeper.jar");
+            let jar = Path::new(JAR);
             assert!(jar.exists(), "there is no {}, of the Debian package zookeeper", jar.display());
             assert!(Instant::now() < until, "ZooKeeper did not start within {START:?}: {told}");
             sleep(Duration::from_millis(20)).await;

@@ -13,6 +13,7 @@ use tracing::warn;
 use super::entry::Entry;
 use super::line::line;
 use super::{AccessLog, Format, ROOM};
+use crate::wall;
 
 /// How much is written at a time.
 const BUFFER: usize = 64 * 1024;
@@ -55,7 +56,7 @@ fn write_all(handed_in: &Receiver<Box<Entry>>, format: Format, node: &str, out: 
     let mut out = BufWriter::with_capacity(BUFFER, out);
     let mut said = 0;
     while let Ok(first) = handed_in.recv() {
-        let at = now();
+        let at = wall::stamp();
         for entry in std::iter::once(first).chain(handed_in.try_iter().take(ROOM)) {
             out.write_all(line(&entry, format, &at, node).as_bytes())?;
         }
@@ -67,9 +68,4 @@ fn write_all(handed_in: &Receiver<Box<Entry>>, format: Format, node: &str, out: 
         }
     }
     Ok(())
-}
-
-#[expect(clippy::disallowed_types, reason = "a line says when, and decides nothing")]
-fn now() -> String {
-    humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string()
 }

@@ -204,6 +204,9 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if found.hosts == 0 && head.version == Version::HTTP_11 && hop.is_none() {
         return Err(Failure::not_sent(Reason::BadRequest, "the request names no Host (RFC 9112 §3.2)"));
     }
+    if head.version == Version::HTTP_2 && hop.is_none() {
+        one_authority(head)?;
+    }
     if !head.headers.get(HOST).is_none_or(is_host) {
         return Err(Failure::not_sent(Reason::BadRequest, "the request's Host is no host"));
     }
@@ -391,6 +394,19 @@ fn join_cookies(headers: &mut HeaderMap) {
     let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     let cookies = HeaderValue::from_bytes(&cookies.join(&b"; "[..])).expect("what joins values is visible ASCII");
     headers.insert(COOKIE, cookies);
+}
+
+/// Refuses a request over HTTP/2 that does not say where it goes, or says two things about it (RFC 9113 §8.3.1): what looks at
+/// the one and what serves by the other would differ.
+fn one_authority(head: &Parts) -> Result<(), Failure> {
+    let message = match (head.uri.authority(), head.headers.get(HOST)) {
+        (None, None) => "the request names neither an :authority nor a Host (RFC 9113 §8.3.1)",
+        (Some(authority), Some(host)) if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) => {
+            "the request's :authority and its Host differ (RFC 9113 §8.3.1)"
+        }
+        (_, _) => return Ok(()),
+    };
+    Err(Failure::not_sent(Reason::BadRequest, message))
 }
 
 /// Turns `GET http://host/path` into `GET /path` for that host (RFC 9112 §3.2.2). Every other target stays as it is.

@@ -24,7 +24,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How many times it is asked for before that: enough to come upon the one worker of many that has room.
 const KNOCKS: usize = 100;
 
-/// One worker's shared connection to one leader, if there is one.
+/// How many there may be: more than one only for requests that can go over no other connection.
+pub(in crate::api) const MOST: usize = 16;
+
+/// One worker's shared connections to one leader, if there are any.
 pub(in crate::api) struct Mux {
     limits: Limits,
     state: RefCell<State>,
@@ -32,18 +35,49 @@ pub(in crate::api) struct Mux {
     settled: Notify,
 }
 
-enum State {
-    /// There is none, and none is to be opened before the instant.
-    Closed(Instant),
+struct State {
+    lanes: Vec<Lane>,
+    next: Next,
+}
+
+/// What is to become of a wish for another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// None is to be opened before the instant.
+    After(Instant),
     Opening,
-    Open(Lane),
     /// The leader does not know what that is.
     Unknown,
 }
 
+impl State {
+    /// The connection for a request: the first that has room. One that `insists` gets the emptiest of those that are full
+    /// rather than none, when there can be no more.
+    fn lane(&mut self, insists: bool) -> Option<&mut Lane> {
+        if let Some(index) = self.lanes.iter().position(Lane::has_room) {
+            return self.lanes.get_mut(index);
+        }
+        if !insists || self.may_grow() {
+            return None;
+        }
+        self.lanes.iter_mut().filter(|lane| !lane.is_closed()).min_by_key(|lane| lane.load())
+    }
+
+    /// Whether there may be one more: soon, or now.
+    fn may_grow(&self) -> bool {
+        let may_open = match self.next {
+            Next::After(until) => Instant::now() >= until,
+            Next::Opening => true,
+            Next::Unknown => false,
+        };
+        may_open && self.lanes.iter().filter(|lane| !lane.is_closed()).count() < MOST
+    }
+}
+
 impl Mux {
     pub(in crate::api) fn new(limits: Limits) -> Self {
-        Self { limits, state: RefCell::new(State::Closed(Instant::now())), settled: Notify::new() }
+        let state = State { lanes: Vec::new(), next: Next::After(Instant::now()) };
+        Self { limits, state: RefCell::new(state), settled: Notify::new() }
     }
 
     /// Whether a request may go over it at all: nothing is lost when its exchange breaks.
@@ -53,59 +87,66 @@ impl Mux {
             && !request.headers().contains_key(UPGRADE)
     }
 
-    /// Sends a request over the connection, if there is one and it has room; one that `insists` waits for room.
+    /// Sends a request over a connection that has room, if there is one; one that `insists` waits for room where there can
+    /// be no more connections.
     pub(in crate::api) async fn send(&self, mut request: Request<RequestBody>, insists: bool) -> Sent {
-        let sending = match &mut *self.state.borrow_mut() {
-            State::Open(lane) if lane.has_room() || (insists && !lane.is_closed()) => {
+        let sending = match self.state.borrow_mut().lane(insists) {
+            Some(lane) => {
                 // What asks the app for trailers is meant for this hop too, and HTTP/2 has no `Connection` to say so.
                 request.headers_mut().remove(CONNECTION);
                 lane.send(request)
             }
-            State::Open(_) | State::Closed(_) | State::Opening | State::Unknown => return Sent::Unsent(request),
+            None => return Sent::Unsent(request),
         };
         sending.await
     }
 
-    /// Whether somebody is to open it; the caller then does.
-    pub(in crate::api) fn wants_opening(&self) -> bool {
-        let mut state = self.state.borrow_mut();
-        let wanted = match &*state {
-            State::Closed(until) => Instant::now() >= *until,
-            State::Open(lane) => lane.is_closed(),
-            State::Opening | State::Unknown => false,
-        };
+    /// Whether somebody is to open one; the caller then does. Only a request that `insists` is worth one beside others.
+    pub(in crate::api) fn wants_opening(&self, insists: bool) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        if state.next == Next::Opening {
+            return false;
+        }
+        state.lanes.retain(|lane| !lane.is_closed());
+        let lacks = if insists { !state.lanes.iter().any(Lane::has_room) } else { state.lanes.is_empty() };
+        let wanted = lacks && state.may_grow();
         if wanted {
-            *state = State::Opening;
+            state.next = Next::Opening;
         }
         wanted
     }
 
-    /// Opens the connection at `host` and serves it until it ends. Dropped, it cuts off whatever runs on it.
+    /// Opens a connection at `host` and serves it until it ends. Dropped, it cuts off whatever runs on it.
     pub(in crate::api) async fn run(&self, pool: &Rc<Pool>, host: HeaderValue) {
         let opened = self.open(pool, host).await;
-        let (state, running) = match opened {
-            Ok(Some((lane, running))) if !pool.is_retired() => (State::Open(lane), Some(running)),
+        let mut running = None;
+        let next = match opened {
+            Ok(Some((lane, runs))) if !pool.is_retired() => {
+                self.state.borrow_mut().lanes.push(lane);
+                running = Some(runs);
+                Next::After(Instant::now())
+            }
             Ok(None) => {
                 debug!("the leader takes one request at a time on each connection");
-                (State::Unknown, None)
+                Next::Unknown
             }
-            Ok(Some(_)) | Err(_) => (State::Closed(Instant::now() + PAUSE), None),
+            Ok(Some(_)) | Err(_) => Next::After(Instant::now() + PAUSE),
         };
-        *self.state.borrow_mut() = state;
+        self.state.borrow_mut().next = next;
         self.settled.notify_waiters();
         if let Some(running) = running {
             running.await;
         }
     }
 
-    /// Waits while it is being opened.
+    /// Waits while one is being opened.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
     pub(in crate::api) async fn settles(&self) {
         let mut settled = pin!(self.settled.notified());
         settled.as_mut().enable();
-        if matches!(*self.state.borrow(), State::Opening) {
+        if self.state.borrow().next == Next::Opening {
             // Whoever opens it may have been cut off.
             timeout(self.limits.connect_timeout * 2, settled).await.ok();
         }
@@ -122,7 +163,7 @@ impl Mux {
 
     /// Asks for it, at one worker of the leader after the other.
     async fn ask(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<Carrier>> {
-        let terms = Sending { repeatable: true, fresh: true };
+        let terms = Sending { repeatable: true, fresh: true, upgrades: false };
         for _ in 0..KNOCKS {
             let asked = timeout(self.limits.connect_timeout, pool.send(question(host.clone()), terms, || true, async |_| Ok(())));
             let pool::Sent::Answered(answer, carrier) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
@@ -137,15 +178,12 @@ impl Mux {
 
     /// Whether the leader does not know what that is.
     pub(in crate::api) fn is_unknown(&self) -> bool {
-        matches!(*self.state.borrow(), State::Unknown)
+        self.state.borrow().next == Next::Unknown
     }
 
-    /// Takes no more requests; those on the connection may finish.
+    /// Takes no more requests; those on the connections may finish.
     pub(in crate::api) fn retire(&self) {
-        let mut state = self.state.borrow_mut();
-        if matches!(*state, State::Open(_)) {
-            *state = State::Closed(Instant::now());
-        }
+        self.state.borrow_mut().lanes.clear();
     }
 }
 

@@ -21,7 +21,7 @@ use http::{HeaderMap, Method, StatusCode};
 use crate::api::headers::wants_upgrade;
 use crate::api::streams::Shape;
 
-pub(super) use client::Mux;
+pub(super) use client::{MOST, Mux};
 pub(super) use large::LargeAnswers;
 pub(super) use seats::{Seat, Seats};
 pub(super) use server::{accept, serve};
@@ -34,10 +34,17 @@ const PROTOCOL: HeaderValue = HeaderValue::from_static("bellwether-mux");
 /// How a worker that has its share of such connections answers; another may take this one.
 const ELSEWHERE: StatusCode = StatusCode::MISDIRECTED_REQUEST;
 
-/// What is more than so many requests at once goes over connections of its own.
+/// What is more than so many requests at once goes over connections of its own, or over another shared one if it must.
 const STREAMS: u32 = 256;
 const STREAM_WINDOW: u32 = 256 * 1024;
-const SHAPE: Shape = Shape { streams: STREAMS, stream_window: STREAM_WINDOW, connection_window: STREAMS * STREAM_WINDOW, frame: 64 * 1024 };
+const SHAPE: Shape = Shape {
+    streams: STREAMS,
+    stream_window: STREAM_WINDOW,
+    connection_window: STREAMS * STREAM_WINDOW,
+    frame: 64 * 1024,
+    // What many clients take back at once is no flood of the node that serves them.
+    resets: 4_096,
+};
 
 /// Whether a request asks for such a connection.
 pub(super) fn is_asked_for(head: &Parts) -> bool {

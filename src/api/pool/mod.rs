@@ -59,6 +59,8 @@ pub(super) struct Pool {
 struct Idle {
     connection: Connection,
     since: Instant,
+    /// Whether a request has gone over it.
+    used: bool,
 }
 
 struct Connection {
@@ -118,6 +120,8 @@ pub(super) struct Sending {
     pub(super) repeatable: bool,
     /// Only a new connection will do.
     pub(super) fresh: bool,
+    /// It asks for an upgrade, of which HTTP/2 knows nothing: an upstream that may choose is not let to.
+    pub(super) upgrades: bool,
 }
 
 /// Why a request did not leave.
@@ -127,6 +131,24 @@ pub(super) enum Unsent {
     Dial(io::Error),
     /// While one was being opened, the request lost its right to be sent.
     Forbidden,
+    /// The upstream has chosen the other version of HTTP, on the connection that is here unless somebody has it already.
+    OtherVersion(Option<Rc<Wire>>),
+}
+
+impl From<io::Error> for Unsent {
+    fn from(error: io::Error) -> Self {
+        Self::Dial(error)
+    }
+}
+
+impl From<Unsent> for io::Error {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::Dial(error) => error,
+            Unsent::Forbidden => Self::new(io::ErrorKind::ConnectionAborted, "nothing may be sent to it any more"),
+            Unsent::OtherVersion(_) => Self::new(io::ErrorKind::InvalidData, "it speaks another version of HTTP"),
+        }
+    }
 }
 
 /// How many times a request is taken off connections that turned out to be closed, before a new one is opened.
@@ -152,6 +174,11 @@ impl Pool {
         self.way.upstream()
     }
 
+    /// Whether the upstream may be one that speaks HTTP/2.
+    pub(super) fn may_be_http2(&self) -> bool {
+        self.way.may_be_http2()
+    }
+
     /// Sends a request and waits for the head of its answer. Only opening a connection is bounded in time; the answer is
     /// the caller's to bound.
     ///
@@ -171,7 +198,7 @@ impl Pool {
             let mut lease = match idle {
                 Some(lease) => lease,
                 None => match self.open(terms, &greet).await {
-                    Err(error) => return Sent::Unsent(request, Unsent::Dial(error)),
+                    Err(unsent) => return Sent::Unsent(request, unsent),
                     Ok(_) if !allowed() => return Sent::Unsent(request, Unsent::Forbidden),
                     Ok(lease) => lease,
                 },
@@ -209,7 +236,7 @@ impl Pool {
             return None;
         }
         let mut all = self.idle.borrow_mut();
-        while let Some(Idle { connection, since }) = all.pop() {
+        while let Some(Idle { connection, since, used }) = all.pop() {
             let age = since.elapsed();
             if age > self.limits.idle_timeout {
                 // It was the youngest.
@@ -225,13 +252,13 @@ impl Pool {
             if !repeatable && (age > FRESH || self.is_hasty()) {
                 continue;
             }
-            return Some(Lease { connection, pool: Rc::clone(self), reused: true });
+            return Some(Lease { connection, pool: Rc::clone(self), reused: used });
         }
         None
     }
 
     /// Opens a connection, or takes one that became idle while this had to wait for its turn.
-    async fn open(self: &Rc<Self>, terms: Sending, greet: &impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>) -> io::Result<Lease> {
+    async fn open(self: &Rc<Self>, terms: Sending, greet: &impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>) -> Result<Lease, Unsent> {
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it took too long to open a connection");
         let _turn = match self.dials.try_acquire() {
             Ok(turn) => turn,
@@ -243,8 +270,25 @@ impl Pool {
                 turn.expect("the semaphore is never closed")
             }
         };
-        let wire = self.connect().await?;
+        let wire = self.connect(terms.upgrades).await?;
+        if wire.chose_http2() {
+            return Err(Unsent::OtherVersion(Some(wire)));
+        }
         let deadline = Instant::now() + self.limits.connect_timeout;
+        let connection = self.begin(wire).await?;
+        let mut lease = Lease { connection, pool: Rc::clone(self), reused: false };
+        timeout_at(deadline, greet(&mut Greeting(&mut lease.connection.sender))).await.map_err(late)??;
+        Ok(lease)
+    }
+
+    /// A new connection on which nothing has been said yet, and HTTP/2 will not be with `http1_only`.
+    pub(super) async fn connect(&self, http1_only: bool) -> io::Result<Rc<Wire>> {
+        let socket = self.way.dial(Instant::now() + self.limits.connect_timeout, http1_only).await?;
+        Ok(Wire::to_upstream(socket, self.fence.clone()))
+    }
+
+    /// Begins to speak HTTP/1.1.
+    async fn begin(&self, wire: Rc<Wire>) -> io::Result<Connection> {
         let (sender, driver) = builder(&self.limits).handshake(TokioIo::new(WireIo(Rc::clone(&wire)))).await.map_err(io::Error::other)?;
         if self.retired.get() {
             // What was cut while this was under way must not come to life behind it.
@@ -252,20 +296,21 @@ impl Pool {
         }
         let (leftover_out, leftover) = oneshot::channel();
         let driver = Driver(Some(self.spawn(drive(driver, leftover_out))));
-        let mut lease = Lease { connection: Connection { sender, wire, leftover, driver }, pool: Rc::clone(self), reused: false };
-        timeout_at(deadline, greet(&mut Greeting(&mut lease.connection.sender))).await.map_err(late)??;
-        Ok(lease)
+        Ok(Connection { sender, wire, leftover, driver })
     }
 
-    /// A new connection on which nothing has been said yet.
-    pub(super) async fn connect(&self) -> io::Result<Rc<Wire>> {
-        let socket = self.way.dial(Instant::now() + self.limits.connect_timeout).await?;
-        Ok(Wire::to_upstream(socket, self.fence.clone()))
+    /// Takes over a new connection, opened for somebody else, on which the upstream has chosen HTTP/1.1.
+    pub(super) async fn adopt(&self, wire: Rc<Wire>) -> io::Result<()> {
+        let mut connection = self.begin(wire).await?;
+        // Until then it counts as one that was closed.
+        connection.sender.ready().await.map_err(io::Error::other)?;
+        self.idle.borrow_mut().push(Idle { connection, since: Instant::now(), used: false });
+        Ok(())
     }
 
     /// Opens a connection, asks what `greet` asks, and keeps it for later.
     pub(super) async fn visit(self: &Rc<Self>, greet: impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>) -> io::Result<()> {
-        self.open(Sending { repeatable: true, fresh: true }, &greet).await.map(Lease::give_back)
+        Ok(self.open(Sending { repeatable: true, fresh: true, upgrades: false }, &greet).await.map(Lease::give_back)?)
     }
 
     /// Runs something that ends with the pool at the latest.
@@ -332,7 +377,7 @@ impl Lease {
     pub(super) fn give_back(self) {
         if self.connection.sender.is_ready() {
             if !self.pool.retired.get() {
-                self.pool.idle.borrow_mut().push(Idle { connection: self.connection, since: Instant::now() });
+                self.pool.idle.borrow_mut().push(Idle { connection: self.connection, since: Instant::now(), used: true });
             }
         } else {
             // The upstream may go on reading what is still sent, or break the connection, of which nobody else would hear.

@@ -39,8 +39,8 @@ fn is_over(pool: &Pool) -> bool {
     pool.connections.borrow().is_empty()
 }
 
-const SAFE: Sending = Sending { repeatable: true, fresh: false };
-const ONCE: Sending = Sending { repeatable: false, fresh: false };
+const SAFE: Sending = Sending { repeatable: true, fresh: false, upgrades: false };
+const ONCE: Sending = Sending { repeatable: false, fresh: false, upgrades: false };
 
 /// Sends a request and gives the connection back.
 async fn exchange(pool: &Rc<Pool>, terms: Sending) {

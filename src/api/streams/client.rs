@@ -75,6 +75,7 @@ impl Lane {
             .initial_stream_window_size(shape.stream_window)
             .initial_connection_window_size(shape.connection_window)
             .initial_max_send_streams(shape.streams as usize)
+            .max_concurrent_reset_streams(shape.resets)
             .max_frame_size(shape.frame)
             .max_header_list_size(longest_answer(limits));
         wire.keep_alive();

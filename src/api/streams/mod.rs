@@ -3,6 +3,7 @@
 
 mod client;
 mod server;
+mod watch;
 mod websocket;
 
 use hyper::rt::Executor;
@@ -24,11 +25,14 @@ pub(super) struct Shape {
     pub(super) connection_window: u32,
     /// The most of a body in one piece.
     pub(super) frame: u32,
+    /// How many requests may be taken back at once, before the library takes it for an error or a flood.
+    pub(super) resets: usize,
 }
 
 impl Shape {
     /// A client's connection: as much as a browser or a gRPC client uses, so that one client cannot take up a node.
-    pub(super) const CLIENT: Self = Self { streams: 128, stream_window: 256 * 1024, connection_window: 1024 * 1024, frame: 16 * 1024 };
+    pub(super) const CLIENT: Self =
+        Self { streams: 128, stream_window: 256 * 1024, connection_window: 1024 * 1024, frame: 16 * 1024, resets: 20 };
 }
 
 /// What a field takes beyond its name and value, as HTTP/2 counts (RFC 9113 §6.5.2).

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 
+use futures_util::FutureExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -13,9 +14,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_util::task::TaskTracker;
 use tracing::trace;
 
+use super::watch::{Runner, Watch, Watched};
 use super::websocket::Asked;
-use super::{Shape, Tasks, longest_request};
-use crate::api::body::ResponseBody;
+use super::{Shape, longest_request};
 use crate::api::dispatch::{self, Gone};
 use crate::api::io::WireIo;
 use crate::api::ledger::Closing;
@@ -29,11 +30,15 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
     let limits = core.config.limits;
     let tasks = TaskTracker::new();
     let used = Rc::new(Cell::new(false));
-    let mut builder = http2::Builder::new(Tasks(tasks.clone()));
+    let mut taking = session.taking();
+    // Another node watches over the clients that it serves.
+    let watch = (!session.is_shared()).then(|| Watch::new(&core, taking.limit(), shape.streams));
+    let mut builder = http2::Builder::new(Runner { tasks: tasks.clone(), watch: watch.clone() });
     builder
         .initial_stream_window_size(shape.stream_window)
         .initial_connection_window_size(shape.connection_window)
         .max_concurrent_streams(shape.streams)
+        .max_pending_accept_reset_streams(shape.resets)
         .max_frame_size(shape.frame)
         .max_send_buf_size(shape.stream_window as usize)
         .max_header_list_size(longest_request(&limits.after_a_hop()))
@@ -51,7 +56,6 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
     let limit = session.head_timeout();
     let mut idle = interval_at(Instant::now() + limit, limit);
     idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut taking = session.taking();
     let mut look = pin!(sleep(taking.limit().unwrap_or_default().min(limits.head_timeout)));
     let mut told = false;
     loop {
@@ -60,7 +64,17 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
                     trace!(%error, "a connection with streams broke");
+                    if is_flood(&error) {
+                        core.sheet.close_by(Closing::Flood);
+                    }
                 }
+                return;
+            }
+            () = spent(watch.as_deref()) => {
+                core.sheet.close_by(Closing::Flood);
+                connection.as_mut().graceful_shutdown();
+                // As far as that needs no waiting.
+                drop(connection.as_mut().now_or_never());
                 return;
             }
             () = core.turn.notified() => ends(),
@@ -77,6 +91,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
                     core.sheet.close_by(Closing::Stalled);
                     return;
                 }
+                let due = watch.as_ref().and_then(|watch| watch.look()).map_or(due, |streams| due.min(streams));
                 look.as_mut().reset(Instant::now() + due.min(limits.head_timeout));
                 false
             }
@@ -91,12 +106,26 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
     }
 }
 
+/// Returns when a client has taken too many requests back; never where nobody counts.
+async fn spent(watch: Option<&Watch>) {
+    match watch {
+        Some(watch) => watch.is_spent().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the library has ended a connection because the other side asks too much of it (RFC 9113 §10.5).
+fn is_flood(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| cause.is_library() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
+}
+
 /// A request on a stream of its own.
-async fn answer(session: Rc<Session>, mut request: Request<Incoming>, tasks: TaskTracker) -> Result<Response<ResponseBody>, Gone> {
+async fn answer(session: Rc<Session>, mut request: Request<Incoming>, tasks: TaskTracker) -> Result<Response<Watched>, Gone> {
     let websocket = Asked::turn(&mut request);
     let mut answer = dispatch::serve(Busy::new(&session), request).await?;
     if let Some(websocket) = websocket {
         websocket.turn_back(&mut answer, &session, &tasks);
     }
-    Ok(answer.map(ResponseBody::for_stream))
+    Ok(answer.map(|body| Watched::new(body.for_stream())))
 }

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::rig::*;
+use crate::api::Config;
 
 pub(super) type AnyBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
@@ -42,6 +43,12 @@ impl Http2Client {
     pub(super) async fn send(&mut self, request: Request<AnyBody>) -> hyper::Result<Response<Incoming>> {
         self.sender.ready().await?;
         self.sender.send_request(request).await
+    }
+
+    /// Sends a request; its answer is to be waited for.
+    pub(super) async fn begin(&mut self, request: Request<AnyBody>) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
+        self.sender.ready().await.unwrap();
+        self.sender.send_request(request)
     }
 
     async fn get(&mut self, target: &str) -> (StatusCode, HeaderMap, String) {
@@ -263,6 +270,76 @@ async fn an_answer_that_nobody_takes_ends_its_connection() {
     running.spawn(async move { drop(sender.send_request(get("/")).await) });
     node.until("it is cut", |totals| totals.closings.contains(&("stalled", 1)) && totals.running == 0).await;
     assert_eq!(outcome(&node.totals(), "left"), 1);
+}
+
+/// B101: a stream that is not read, on a connection where others are.
+#[tokio::test]
+async fn an_answer_that_nobody_takes_ends_alone_where_its_connection_goes_on() {
+    let app = TestApp::answering(|request| match request.target() {
+        "/large" => ok(&"x".repeat(16 * 1024 * 1024)),
+        _ => ok("quick"),
+    })
+    .await;
+    let impatient = |config: &mut Config| config.limits.body_idle_timeout = Some(Duration::from_secs(1));
+    let primary = TestNode::with(Some(&app), impatient);
+    primary.lead(1);
+    let replica = TestNode::with(None, impatient);
+    replica.follow(&primary, 1);
+    for node in [&primary, &replica] {
+        let mut client = Http2Client::connect(node).await;
+        let unread = client.send(get("/large")).await.unwrap();
+        let ended = app.seen.ended();
+        let mut quick = 0;
+        while outcome(&node.totals(), "stalled") == 0 {
+            assert_eq!(client.get("/quick").await.2, "quick");
+            quick += 1;
+        }
+        assert!(quick > 1, "the connection was in use");
+        until("the app's connection is free", || app.seen.ended() > ended).await;
+        let read = unread.into_body().collect().await;
+        let error = read.unwrap_err();
+        let reason = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>()).and_then(|cause| cause.reason());
+        assert_eq!(reason, Some(h2::Reason::CANCEL), "{error:?}");
+        assert_eq!(client.get("/quick").await.2, "quick", "the connection stays");
+        assert_eq!(node.totals().closings.iter().map(|(_, count)| count).sum::<u64>(), 0);
+    }
+}
+
+/// CVE-2023-44487, as far as the library counts nothing: each request is on its way to the app before it is taken back.
+#[tokio::test]
+async fn requests_that_are_taken_back_again_and_again_end_their_connection() {
+    let app = TestApp::scripted(|mut raw, _| async move {
+        while let Some(head) = raw.head().await {
+            match head.target() {
+                "/quick" => raw.say(ok("quick")).await,
+                _ => drop(raw.is_closed().await),
+            }
+        }
+    })
+    .await;
+    let [replica, primary] = chain(&app).await;
+    for node in [&replica, &primary] {
+        let mut client = Http2Client::connect(node).await;
+        let mut bystander = Http2Client::connect(node).await;
+        let mut taken_back = 0;
+        while client.sender.ready().await.is_ok() {
+            let accepted = node.totals().accepted;
+            let asked = client.sender.send_request(get("/never"));
+            let came = async {
+                while node.totals().accepted == accepted {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                ended = asked => assert!(ended.is_err(), "the app never answers"),
+                () = came => taken_back += 1,
+            }
+        }
+        assert!((1_000..20_000).contains(&taken_back), "{taken_back}");
+        node.until("it is counted", |totals| totals.closings.contains(&("flood", 1))).await;
+        assert_eq!(bystander.get("/quick").await.2, "quick");
+        node.until("nothing is left of it", |totals| totals.running == 0).await;
+    }
 }
 
 /// A request for a WebSocket as browsers make it over HTTP/2 (RFC 8441).

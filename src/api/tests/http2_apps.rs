@@ -176,6 +176,42 @@ async fn calls_that_last_keep_no_other_waiting() {
     assert_eq!(app.connections.load(Ordering::SeqCst), 3, "a hundred on each");
 }
 
+/// As many as take several connections from client to replica, from there to the leader, and on to the app.
+#[tokio::test]
+async fn more_calls_at_once_than_one_connection_between_nodes_takes_wait_for_none() {
+    const CLIENTS: usize = 6;
+    const CALLS: usize = 100;
+    let app = EchoApp::start(100).await;
+    let [replica, primary] = app.chain().await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(Http2Client::connect(&replica).await);
+    }
+    let mut asked = Vec::new();
+    for client in &mut clients {
+        for _ in 0..CALLS {
+            let (say, spoken) = mpsc::channel(1);
+            asked.push((say, client.begin(call("/chat", BodyExt::boxed(Spoken(spoken)))).await));
+        }
+    }
+    let mut calls = Vec::new();
+    for (say, answer) in asked {
+        calls.push((say, answer.await.unwrap().into_body()));
+    }
+    assert_eq!(app.running.load(Ordering::SeqCst), CLIENTS * CALLS);
+    let shared = primary.totals().connections;
+    assert!((3..=6).contains(&shared), "{shared} connections between the nodes");
+    for (say, heard) in &mut calls {
+        say.send(Frame::data(Bytes::from_static(b"word"))).await.unwrap();
+        assert_eq!(heard.frame().await.unwrap().unwrap().into_data().unwrap(), "word", "while all others last");
+    }
+    let mut another = Http2Client::connect(&replica).await;
+    assert_eq!(read(another.send(get("/")).await.unwrap()).await.0, StatusCode::OK);
+    drop(calls);
+    until("nothing runs at the app", || app.running.load(Ordering::SeqCst) == 0).await;
+    assert_eq!(read(another.send(call("/", BodyExt::boxed(http_body_util::Empty::new()))).await.unwrap()).await.0, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn an_app_that_is_not_there_was_sent_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,6 +1,7 @@
 //! The data plane as clients and apps see it: nodes in this process, on real sockets, with roles that the test decides.
 
 mod access;
+mod alpn;
 mod ending;
 mod expect;
 mod failover;

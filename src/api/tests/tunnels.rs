@@ -206,6 +206,21 @@ async fn ends_that_part_by_themselves_are_left_to_it() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_without_a_word_is_no_failure() {
+    for through in 0..2 {
+        let stage = Stage::set().await;
+        let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "websocket").await;
+        client.finish().await;
+        assert!(app.is_closed().await);
+        drop(app);
+        assert!(client.rest().await.is_empty(), "nobody is told who has left");
+        for node in stage.nodes() {
+            node.until("it is counted", |totals| outcome(totals, "failed_cut") == 0 && totals.running == 0).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn any_other_tunnel_runs_on_until_the_tenure_is_over() {
     for through in 0..2 {
         let stage = Stage::set().await;

@@ -124,7 +124,8 @@ impl Tunnel {
                     watch = Watch { told: false, until: Some(Instant::now() + CLOSE_GRACE), ..watch };
                     continue;
                 }
-                Event::LeaderVanished if there.source.closes() => {
+                // Whoever is about to leave, or has left, need not be told.
+                Event::LeaderVanished if !there.is_open() => {
                     watch.vanishing = false;
                     continue;
                 }

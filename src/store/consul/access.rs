@@ -1,22 +1,18 @@
 //! As whom Consul is asked, and whom we take for Consul: the token and the certificates that the user gave.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::Mutex;
 
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tracing::warn;
 
 use super::lock;
-use crate::store::{OpenError, Secret, StoreOptions};
+use crate::store::tls::Tls;
+use crate::store::{OpenError, Secret, StoreOptions, credentials, http};
 
 /// Has no `Debug`: it holds the token.
 pub(super) struct Access {
     /// TLS is spoken where `cacert` says whom to trust.
-    pub(super) tls: Option<TlsConnector>,
+    pub(super) tls: Option<Tls>,
     token: Option<Token>,
 }
 
@@ -28,7 +24,7 @@ struct Token {
 impl Access {
     /// Reads the token and the certificates.
     pub(super) fn new(given: &StoreOptions) -> Result<Self, OpenError> {
-        let tls = given.cacert().map(|cacert| tls(cacert, given.identity())).transpose()?;
+        let tls = credentials::tls(given, Some(http::PROTOCOL))?;
         let token =
             given.token_file().map(|file| Ok::<_, OpenError>(Token { file: file.to_owned(), present: Mutex::new(Secret::read(file)?) }));
         Ok(Self { tls, token: token.transpose()? })
@@ -49,37 +45,4 @@ impl Access {
         }
         Some(&*present) != refused
     }
-}
-
-fn tls(cacert: &Path, identity: Option<(&Path, &Path)>) -> Result<TlsConnector, OpenError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(cacert)? {
-        roots.add(certificate).map_err(|error| unusable(cacert, error))?;
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(cacert, error))?
-        .with_root_certificates(roots);
-    let config = match identity {
-        None => config.with_no_client_auth(),
-        Some((cert, key)) => {
-            let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, error))?;
-            config.with_client_auth_cert(certificates(cert)?, secret).map_err(|error| unusable(cert, error))?
-        }
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// The certificates of a file, at least one.
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read.map_err(|error| unusable(file, error))? {
-        none if none.is_empty() => Err(unusable(file, "it has no PEM block of a certificate")),
-        certificates => Ok(certificates),
-    }
-}
-
-/// What is in the file is in no message.
-fn unusable(file: &Path, why: impl std::fmt::Display) -> OpenError {
-    OpenError::Place(format!("cannot use {}: {why}", file.display()))
 }

@@ -11,7 +11,6 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_rustls::rustls::pki_types::ServerName;
 use tracing::debug;
 
 use super::access::Access;
@@ -163,11 +162,7 @@ impl Way {
     /// Connects to `agent`. Not bounded: the caller is.
     async fn open(&self, agent: &Address) -> Result<Line, Cause> {
         let stream = TcpStream::connect((agent.host(), agent.port())).await?;
-        let tls = match &self.access.tls {
-            Some(tls) => Some((tls, ServerName::try_from(agent.host().to_owned())?)),
-            None => None,
-        };
-        Line::over(stream, tls).await
+        Line::over(stream, self.access.tls.as_ref().map(|tls| (tls, agent.host()))).await
     }
 
     fn turn(&self) -> Turn {

@@ -10,20 +10,18 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::store::contract::Cause;
+use crate::store::tls::{self, Stream, Tls};
 
 pub(super) use hyper::body::Incoming;
 
+/// What is offered by ALPN.
+pub(super) const PROTOCOL: &[u8] = b"http/1.1";
+
 /// A head is a few lines.
 const MOST_OF_A_HEAD: usize = 64 * 1024;
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 type Driver = Pin<Box<Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>>>;
 
@@ -35,14 +33,11 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Speaks HTTP over `stream`, inside TLS where it is given with the name that the server must prove. Not bounded: the
+    /// Speaks HTTP over `stream`, inside TLS where it is given with the host that the server must
+    /// prove to be. Not bounded: the
     /// caller is.
-    pub(super) async fn over(stream: TcpStream, tls: Option<(&TlsConnector, ServerName<'static>)>) -> Result<Self, Cause> {
-        stream.set_nodelay(true)?;
-        let stream: Box<dyn Stream> = match tls {
-            None => Box::new(stream),
-            Some((tls, name)) => Box::new(Box::pin(tls.connect(name, stream)).await?),
-        };
+    pub(super) async fn over(stream: TcpStream, tls: Option<(&Tls, &str)>) -> Result<Self, Cause> {
+        let stream = tls::over(stream, tls).await?;
         let (sender, driver) = Builder::new().max_buf_size(MOST_OF_A_HEAD).handshake(TokioIo::new(stream)).await?;
         Ok(Self { sender, driver: Some(Box::pin(driver)) })
     }

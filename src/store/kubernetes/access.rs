@@ -5,19 +5,16 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use http::Uri;
 use tokio::sync::Mutex;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::RootCertStore;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::exec::Exec;
 use super::failure::Failure;
 use super::kubeconfig;
-use super::tls::{self, Identity, Pem};
-use crate::store::{OpenError, Secret, StoreOptions};
+use super::pem::{self, Pem};
+use crate::store::tls::{self, Identity, Roots, Tls};
+use crate::store::{OpenError, Secret, StoreOptions, http as wire};
 
 /// Where a Pod finds its token and the cluster's certificates.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -34,8 +31,9 @@ pub(super) struct Access {
 }
 
 struct Trust {
-    roots: Arc<RootCertStore>,
-    name: ServerName<'static>,
+    roots: Roots,
+    /// The host that the server must prove to be.
+    name: String,
 }
 
 /// The API server's URL.
@@ -52,7 +50,7 @@ pub(super) struct Server {
 #[derive(Clone)]
 pub(super) enum Way {
     Plain,
-    Tls(TlsConnector, ServerName<'static>),
+    Tls(Tls, String),
 }
 
 pub(super) enum Credential {
@@ -122,9 +120,9 @@ impl Access {
         }
         let cacert = found.cacert.ok_or("nothing says whom to trust for the API server: write --store-opt cacert=FILE")?;
         let name = found.server_name.unwrap_or_else(|| server.host.clone());
-        let name = ServerName::try_from(name).map_err(|error| format!("{server} has no usable host: {error}"))?;
-        let trust = Trust { roots: Arc::new(tls::roots(&cacert)?), name };
-        let identity = found.identity.map(|(cert, key)| Identity::read(&cert, &key)).transpose()?;
+        tls::name(&name)?;
+        let trust = Trust { roots: pem::roots(&cacert)?, name };
+        let identity = found.identity.map(|(cert, key)| pem::identity(&cert, &key)).transpose()?;
         let way = trust.way(identity.as_ref())?;
         Ok(Self { server, trust: Some(trust), way, shows_certificate: identity.is_some(), credential: found.credential })
     }
@@ -196,7 +194,7 @@ impl Access {
 
 impl Trust {
     fn way(&self, identity: Option<&Identity>) -> Result<Way, String> {
-        Ok(Way::Tls(tls::connector(&self.roots, identity)?, self.name.clone()))
+        Ok(Way::Tls(Tls::new(&self.roots, identity, Some(wire::PROTOCOL))?, self.name.clone()))
     }
 }
 

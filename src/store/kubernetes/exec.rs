@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::tls::{Identity, Pem};
+use super::pem::{self, Pem};
 use crate::store::Secret;
+use crate::store::tls::Identity;
 
 /// How long the command may take; it usually asks a cloud provider.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -101,7 +102,7 @@ impl Exec {
         let status = printed.ok_or_else(nothing)?.status;
         let pem = |text: String, what: &str| Pem::Text(text.into_bytes(), format!("the {what} that `{name}` printed"));
         let identity = status.client_certificate_data.zip(status.client_key_data);
-        let identity = identity.map(|(cert, key)| Identity::read(&pem(cert, "certificate"), &pem(key, "key"))).transpose()?;
+        let identity = identity.map(|(cert, key)| pem::identity(&pem(cert, "certificate"), &pem(key, "key"))).transpose()?;
         let token = status.token.filter(|token| !token.is_empty()).map(Secret::from);
         if token.is_none() && identity.is_none() {
             return Err(nothing());

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::access::{Credential, Found};
 use super::exec::{Exec, ExecConfig};
-use super::tls::Pem;
+use super::pem::Pem;
 use crate::store::Secret;
 
 // None of these has `Debug`: a user's has secrets in it.

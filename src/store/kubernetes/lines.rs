@@ -20,7 +20,7 @@ pub(super) const MOST_OF_A_BODY: usize = 2 * 1024 * 1024;
 pub(super) async fn open(server: &Server, way: &Way, turn: usize, limit: Duration) -> Result<Line, Cause> {
     let tls = match way {
         Way::Plain => None,
-        Way::Tls(tls, name) => Some((tls, name.clone())),
+        Way::Tls(tls, name) => Some((tls, name.as_str())),
     };
     Line::over(connect(server, turn, limit).await?, tls).await
 }

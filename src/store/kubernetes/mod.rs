@@ -14,11 +14,11 @@ mod exec;
 mod failure;
 mod kubeconfig;
 mod lines;
+mod pem;
 mod place;
 mod record;
 mod stamp;
 mod tenure;
-mod tls;
 mod view;
 mod watch;
 

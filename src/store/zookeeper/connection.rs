@@ -8,9 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -19,6 +17,10 @@ use super::failure::Failure;
 use super::message::{Reply, Request, Welcome, hello, xid};
 use crate::clock;
 use crate::node::Address;
+use crate::store::tls::Stream;
+
+/// The way to a member, with TLS or without.
+pub(super) type Wire = Box<dyn Stream>;
 
 /// More than a server sends by itself (`jute.maxbuffer`, 1 MiB), and than anybody means.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
@@ -68,7 +70,7 @@ struct State {
 ///
 /// # Cancel safety
 /// A session that was granted and not heard of runs out at the servers; nothing lies in it.
-pub(super) async fn open(stream: &mut TcpStream, session: Option<&Session>, ttl: Duration) -> Result<Option<Session>, Failure> {
+pub(super) async fn open(stream: &mut Wire, session: Option<&Session>, ttl: Duration) -> Result<Option<Session>, Failure> {
     let greeting = match session {
         Some(session) => {
             // A member that knows less than we do has to turn us away. One that lost its data would do so for ever: once
@@ -79,6 +81,7 @@ pub(super) async fn open(stream: &mut TcpStream, session: Option<&Session>, ttl:
         None => hello(0, millis(ttl), 0, &[0; 16]),
     };
     stream.write_all(&greeting).await.map_err(|error| Failure::way(error.to_string()))?;
+    stream.flush().await.map_err(|error| Failure::way(error.to_string()))?;
     let welcome = read_frame(stream).await.map_err(Failure::way)?;
     let welcome = Welcome::read(&welcome)?;
     if welcome.session == 0 {
@@ -96,7 +99,7 @@ fn millis(time: Duration) -> i32 {
 
 impl Connection {
     /// Takes over a stream on which `session` was opened.
-    pub(super) fn start(stream: TcpStream, member: Address, session: &Session) -> Self {
+    pub(super) fn start(stream: Wire, member: Address, session: &Session) -> Self {
         let state = State { next: 1, waiting: HashMap::new(), heard: session.heard, zxid: session.zxid, closed: None };
         let exchange = Arc::new(Exchange { state: Mutex::new(state), events: watch::Sender::new(0) });
         let (outbox, letters) = mpsc::unbounded_channel();
@@ -195,8 +198,8 @@ impl State {
 }
 
 /// Carries requests and answers until one side has ended.
-async fn serve(stream: TcpStream, letters: mpsc::UnboundedReceiver<Vec<u8>>, exchange: Arc<Exchange>) {
-    let (from, to) = stream.into_split();
+async fn serve(stream: Wire, letters: mpsc::UnboundedReceiver<Vec<u8>>, exchange: Arc<Exchange>) {
+    let (from, to) = tokio::io::split(stream);
     let why = tokio::select! {
         why = listen(from, &exchange) => why,
         why = speak(to, letters) => why,
@@ -204,16 +207,20 @@ async fn serve(stream: TcpStream, letters: mpsc::UnboundedReceiver<Vec<u8>>, exc
     exchange.close(&why);
 }
 
-async fn speak(mut to: OwnedWriteHalf, mut letters: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
+async fn speak(mut to: WriteHalf<Wire>, mut letters: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     while let Some(frame) = letters.recv().await {
-        if let Err(error) = to.write_all(&frame).await {
+        let written = async {
+            to.write_all(&frame).await?;
+            to.flush().await
+        };
+        if let Err(error) = written.await {
             return error.to_string();
         }
     }
     "the connection was given up".to_owned()
 }
 
-async fn listen(mut from: OwnedReadHalf, exchange: &Exchange) -> String {
+async fn listen(mut from: ReadHalf<Wire>, exchange: &Exchange) -> String {
     loop {
         let reply = match read_frame(&mut from).await.map(|frame| Reply::read(&frame)) {
             Ok(Ok(reply)) => reply,

@@ -13,16 +13,40 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::connection::{Connection, Session, open};
+use super::connection::{Connection, Session, Wire, open};
 use super::failure::Failure;
 use crate::clock;
 use crate::node::Address;
-use crate::store::{Secret, StoreError};
+use crate::store::tls::{self, Tls};
+use crate::store::{Cause, OpenError, Secret, StoreError, StoreOptions, credentials};
 
-/// The user that the servers shall know us as. Has no `Debug`.
-pub(super) struct Login {
-    pub(super) user: String,
-    pub(super) password: Secret,
+/// Whom we take for a server, and what we show it of us. Has no `Debug`: it holds the password.
+pub(super) struct Access {
+    /// TLS is spoken where `cacert` says whom to trust.
+    tls: Option<Tls>,
+    login: Option<Login>,
+}
+
+/// The user that the servers shall know us as.
+struct Login {
+    user: String,
+    password: Secret,
+}
+
+impl Access {
+    /// Reads the password and the certificates.
+    pub(super) fn new(given: &StoreOptions) -> Result<Self, OpenError> {
+        let login = match (given.username(), given.password_file()) {
+            (Some(user), Some(file)) => Some(Login { user: user.to_owned(), password: Secret::read(file)? }),
+            _ => None,
+        };
+        Ok(Self { tls: credentials::tls(given, None)?, login })
+    }
+
+    /// Whether what we create can belong to a user.
+    pub(super) fn has_user(&self) -> bool {
+        self.login.is_some()
+    }
 }
 
 /// All members, our session, and the connection to the present one.
@@ -37,7 +61,7 @@ pub(super) struct Ensemble {
 /// All that it takes to make a connection.
 struct Way {
     members: Vec<Address>,
-    login: Option<Login>,
+    access: Access,
     /// What is asked of the servers.
     ttl: Duration,
     /// How long the caller lets one call take, and we one member.
@@ -57,9 +81,9 @@ type Dialling = Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreFailure
 type StoreFailure = (Failure, Address);
 
 impl Ensemble {
-    pub(super) fn new(members: &[Address], login: Option<Login>, place: String, ttl: Duration, call_timeout: Duration) -> Self {
+    pub(super) fn new(members: &[Address], access: Access, place: String, ttl: Duration, call_timeout: Duration) -> Self {
         let present = Mutex::new(Present { member: 0, session: None, connection: None });
-        let way = Way { members: members.to_vec(), login, ttl, patience: call_timeout, present };
+        let way = Way { members: members.to_vec(), access, ttl, patience: call_timeout, present };
         Self { way: Arc::new(way), place, underway: tokio::sync::Mutex::new(None) }
     }
 
@@ -164,9 +188,7 @@ impl Way {
     async fn connect(&self, member: &Address) -> Result<Arc<Connection>, Failure> {
         let mut session = self.present().session.clone();
         loop {
-            let connected = TcpStream::connect((member.host(), member.port())).await;
-            let mut stream = connected.map_err(|error| Failure::way(error.to_string()))?;
-            stream.set_nodelay(true).map_err(|error| Failure::way(error.to_string()))?;
+            let mut stream = self.wire(member).await.map_err(|error| Failure::way(error.to_string()))?;
             match (open(&mut stream, session.as_ref(), self.ttl).await?, session.take()) {
                 (Some(opened), _) => return Ok(self.adopt(stream, member, opened)),
                 (None, Some(over)) => {
@@ -178,9 +200,14 @@ impl Way {
         }
     }
 
-    fn adopt(&self, stream: TcpStream, member: &Address, session: Session) -> Arc<Connection> {
+    async fn wire(&self, member: &Address) -> Result<Wire, Cause> {
+        let stream = TcpStream::connect((member.host(), member.port())).await?;
+        tls::over(stream, self.access.tls.as_ref().map(|tls| (tls, member.host()))).await
+    }
+
+    fn adopt(&self, stream: Wire, member: &Address, session: Session) -> Arc<Connection> {
         let connection = Arc::new(Connection::start(stream, member.clone(), &session));
-        if let Some(Login { user, password }) = &self.login {
+        if let Some(Login { user, password }) = &self.access.login {
             connection.log_in(&format!("{user}:{}", password.expose()));
         }
         let mut present = self.present();

@@ -31,24 +31,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 
-use self::ensemble::{Ensemble, Login};
+use self::ensemble::{Access, Ensemble};
 use self::join::Outcome;
 use self::line::Place;
 use self::message::Rights;
 use self::tenure::Tenure;
-use super::{Attempt, Epoch, Leader, Lock, LockConfig, OpenError, Secret, StoreError, StoreOptions};
+use super::{Attempt, Epoch, Leader, Lock, LockConfig, OpenError, StoreError, StoreOptions};
 use crate::node::Address;
 
 /// The lock of one node at the ensemble of these `members`. Nothing is sent before its first call.
 ///
 /// # Errors
-/// [`OpenError`] when a password cannot be read.
+/// [`OpenError`] when the password or a certificate cannot be used.
 pub(super) fn open(members: &[Address], options: &StoreOptions, config: LockConfig) -> Result<Arc<dyn Lock>, OpenError> {
-    let login = match (options.username(), options.password_file()) {
-        (Some(user), Some(file)) => Some(Login { user: user.to_owned(), password: Secret::read(file)? }),
-        _ => None,
-    };
-    Ok(Arc::new(Queue::new(members, login, config)))
+    let access = Access::new(options)?;
+    Ok(Arc::new(Queue::new(members, access, config)))
 }
 
 /// One node's view of the line of candidates, and its own place in it.
@@ -105,10 +102,10 @@ struct Candidate {
 }
 
 impl Queue {
-    fn new(members: &[Address], login: Option<Login>, config: LockConfig) -> Self {
+    fn new(members: &[Address], access: Access, config: LockConfig) -> Self {
         let place = Place::new(&config.election.key(), config.node.boot);
-        let rights = if login.is_some() { Rights::Ours } else { Rights::Open };
-        let ensemble = Ensemble::new(members, login, place.folder().to_owned(), config.ttl, config.call_timeout);
+        let rights = if access.has_user() { Rights::Ours } else { Rights::Open };
+        let ensemble = Ensemble::new(members, access, place.folder().to_owned(), config.ttl, config.call_timeout);
         let state = Mutex::default();
         Self { shared: Arc::new(Shared { place, address: config.node.address, rights, ensemble, state }) }
     }

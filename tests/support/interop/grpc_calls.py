@@ -1,6 +1,6 @@
 """A gRPC service and a client for it, both the real ones, for calls of all four kinds through other things.
 
-    grpc_calls.py serve              prints its port, and serves until standard input ends
+    grpc_calls.py serve [CERT KEY]   prints its port, and serves until standard input ends
     grpc_calls.py call HOST:PORT [CA CERT KEY]
                                      makes every call and compares; one line for each
 """
@@ -69,11 +69,15 @@ class Service(grpc.GenericRpcHandler):
         return b"yes" if self.cancelled.wait(30) else b"no"
 
 
-def serve():
+def serve(files):
     service = Service()
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(64), handlers=[service], options=options)
-    port = server.add_insecure_port("127.0.0.1:0")
+    if files:
+        cert, key = (open(file, "rb").read() for file in files)
+        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, cert)]))
+    else:
+        port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
     sys.stdin.read()
@@ -154,6 +158,6 @@ def call(place, secrets):
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        serve()
+        serve(sys.argv[2:])
     else:
         call(sys.argv[2], sys.argv[3:])

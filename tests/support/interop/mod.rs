@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// How long a suite may take on a busy machine.
@@ -15,8 +15,16 @@ const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python
 
 /// A gRPC service and its client: see there.
 pub(crate) const GRPC: &str = include_str!("grpc_calls.py");
+/// A gRPC service whose calls last, and a client with many of them: see there.
+pub(crate) const GRPC_MANY: &str = include_str!("grpc_many.py");
+/// A web server over TLS that knows HTTP/1.1 alone: see there.
+pub(crate) const HTTP1: &str = include_str!("http1_server.py");
 /// An app that gives back what it is told over WebSocket.
 pub(crate) const ECHO: &str = include_str!("echo_websocket.py");
+/// The same, which says how each WebSocket was closed: see there.
+pub(crate) const WEBSOCKET_APP: &str = include_str!("websocket_app.py");
+/// A client of it.
+pub(crate) const WEBSOCKET_CLIENT: &str = include_str!("websocket_client.py");
 
 fn python() -> Command {
     assert!(Path::new(PACKAGES).exists(), "packages for Python are missing: run scripts/prepare.sh test");
@@ -25,20 +33,42 @@ fn python() -> Command {
     command
 }
 
+/// A script that runs until it is dropped, as far as it does not end before.
+pub(crate) struct Running {
+    lines: Lines<BufReader<ChildStdout>>,
+    _child: Child,
+}
+
+impl Running {
+    pub(crate) fn start(script: &str, arguments: &[&str]) -> Self {
+        Self::complaining_to(Stdio::inherit(), script, arguments)
+    }
+
+    fn complaining_to(stderr: Stdio, script: &str, arguments: &[&str]) -> Self {
+        let mut command = python();
+        command.args(["-c", script]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().expect("python3 starts");
+        Self { lines: BufReader::new(child.stdout.take().expect("its output")).lines(), _child: child }
+    }
+
+    /// The next line that it prints.
+    pub(crate) async fn line(&mut self) -> String {
+        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("it says something in time").expect("its output");
+        line.expect("a line, and not the end")
+    }
+}
+
 /// An app that prints its port, and serves until it is dropped.
 pub(crate) struct Served {
     pub(crate) port: u16,
-    _child: Child,
+    pub(crate) running: Running,
 }
 
 impl Served {
     pub(crate) async fn start(script: &str, arguments: &[&str]) -> Self {
-        let mut command = python();
-        command.args(["-c", script]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("python3 starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let port = timeout(PATIENCE, lines.next_line()).await.expect("it says its port in time").expect("its output");
-        Self { port: port.expect("a port").parse().expect("a port"), _child: child }
+        // It may complain of each client that breaks the rules, as some have to.
+        let mut running = Running::complaining_to(Stdio::null(), script, arguments);
+        Self { port: running.line().await.parse().expect("a port"), running }
     }
 }
 
