@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, join, sink};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
 
 use super::certificates::Credentials;
-use super::raw::Raw;
 use super::{wait_for, within};
 
 /// How long an engine may take to start, and a command to end, on a busy machine.
@@ -60,9 +59,11 @@ impl Engine {
             command.arg(flag).arg(value);
         }
         command.arg("--host").arg(format!("unix://{}", folder.path().join("socket").display()));
-        // The machine's network stays as it is; a storage driver that mounts nothing works on every file system.
+        // The machine's network stays as it is, and so do its systemd and, where an engine takes itself to be in a container,
+        // its AppArmor. A storage driver that mounts nothing works on every file system.
         command.args(["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]);
         command.args(["--group=0", "--storage-driver=vfs", "--shutdown-timeout=1", "--log-level=warn"]);
+        command.args(["--exec-opt", "native.cgroupdriver=cgroupfs"]).env("container", "bellwether-test");
         let child = command.spawn().unwrap_or_else(|error| panic!("dockerd is missing ({error}): {PACKAGES}"));
         let mut engine = Self { child, folder };
         wait_for("the Docker engine to answer", LIMIT, async || match engine.child.try_wait().expect("a child's status") {
@@ -185,7 +186,7 @@ impl Docker {
     /// Runs a command to its end, with this to read.
     pub(crate) async fn feed(&self, input: Vec<u8>, arguments: &[&str]) -> Done {
         let mut command = self.command("docker");
-        let command = command.args(&self.arguments).args(arguments).stderr(Stdio::piped());
+        let command = command.args(&self.arguments).args(arguments);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("docker is missing ({error}): {PACKAGES}"));
         let mut stdin = child.stdin.take().expect("its input");
         let feeding = async move {
@@ -200,13 +201,13 @@ impl Docker {
 
     /// What a command prints that must succeed, without the last line's end.
     pub(crate) async fn says(&self, arguments: &[&str]) -> String {
-        self.run(arguments).await.said()
+        self.run(arguments).await.said(&format!("docker {arguments:?}"))
     }
 
     /// Begins a command.
     pub(crate) fn begin(&self, arguments: &[&str]) -> Begun {
         let mut command = self.command("docker");
-        Begun::spawn(command.args(&self.arguments).args(arguments).stderr(Stdio::inherit()))
+        Begun::spawn(command.args(&self.arguments).args(arguments))
     }
 
     /// Begins a command at a terminal of its own.
@@ -215,25 +216,30 @@ impl Docker {
         let arguments: Vec<_> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let line = format!("docker{}{}", quoted(&self.arguments), quoted(&arguments));
         let mut command = self.command("script");
-        Begun::spawn(command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stderr(Stdio::inherit()))
+        Begun::spawn(command.args(["--quiet", "--return", "--command", &line, "/dev/null"]))
     }
 
     /// Nothing of the tester's own Docker reaches it.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", PATH).env("HOME", self.folder.path()).env("DOCKER_CONFIG", self.folder.path());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }
 }
 
 impl Done {
-    /// What it printed.
+    /// What it printed, and its exit code.
+    pub(crate) fn outcome(&self) -> (&str, Option<i32>) {
+        (std::str::from_utf8(&self.out).expect("an output in UTF-8"), self.status.code())
+    }
+
+    /// What it printed, without the last line's end.
     ///
     /// # Panics
-    /// When it failed.
-    pub(crate) fn said(self) -> String {
-        assert!(self.status.success(), "{}: {}{}", self.status, String::from_utf8_lossy(&self.out), self.err);
+    /// When it failed, with the name of the command.
+    pub(crate) fn said(self, command: &str) -> String {
+        assert!(self.status.success(), "`{command}` ended with {}: {}{}", self.status, String::from_utf8_lossy(&self.out), self.err);
         String::from_utf8(self.out).expect("an output in UTF-8").trim_end().to_owned()
     }
 }
@@ -243,15 +249,16 @@ impl Done {
 pub(crate) struct Begun {
     child: Child,
     stdin: ChildStdin,
-    out: Raw,
+    stdout: ChildStdout,
+    /// What it has printed, and nobody has asked for.
+    unread: Vec<u8>,
 }
 
 impl Begun {
     fn spawn(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("docker or script is missing ({error}): {PACKAGES}"));
-        let stdin = child.stdin.take().expect("its input");
-        let out = Raw::over(join(child.stdout.take().expect("its output"), sink()));
-        Self { child, stdin, out }
+        let (stdin, stdout) = (child.stdin.take().expect("its input"), child.stdout.take().expect("its output"));
+        Self { child, stdin, stdout, unread: Vec::new() }
     }
 
     /// Lets it read this.
@@ -261,13 +268,27 @@ impl Begun {
 
     /// What it prints, up to and with `end`.
     pub(crate) async fn until(&mut self, end: &str) -> String {
-        self.out.until(end).await
+        loop {
+            let printed = String::from_utf8_lossy(&self.unread).into_owned();
+            if let Some(at) = printed.find(end) {
+                let (asked, rest) = printed.split_at(at + end.len());
+                self.unread = rest.as_bytes().to_vec();
+                return asked.to_owned();
+            }
+            let read = within(&format!("{end:?}, after {printed:?},"), LIMIT, self.stdout.read_buf(&mut self.unread)).await;
+            assert!(read.expect("a command's output") > 0, "the command ended before {end:?}, after {printed:?}");
+        }
     }
 
     /// What it prints from now on, once it has ended by itself, and how it ended: its input stays open.
-    pub(crate) async fn ended(mut self) -> (String, ExitStatus) {
-        let rest = String::from_utf8_lossy(&self.out.rest().await).into_owned();
-        let status = within("a docker command to end", LIMIT, self.child.wait()).await;
-        (rest, status.expect("a child's status"))
+    pub(crate) async fn ended(self) -> Done {
+        let Self { child, stdin: _open, mut stdout, mut unread } = self;
+        let ending = async {
+            let (output, read) = tokio::join!(child.wait_with_output(), stdout.read_to_end(&mut unread));
+            read.expect("a command's output");
+            output.expect("a child's status")
+        };
+        let output = within("a docker command to end", LIMIT, ending).await;
+        Done { status: output.status, out: unread, err: String::from_utf8_lossy(&output.stderr).into_owned() }
     }
 }
