@@ -168,6 +168,29 @@ fn forwarded_fields_are_kept_only_from_those_who_are_trusted() {
     assert_eq!(shown(&trusted.headers, "x-forwarded-host"), ["outer"]);
 }
 
+/// RFC 7239: a list that goes on where it is believed, and is none of a client's to begin.
+#[test]
+fn a_list_of_proxies_is_continued_for_those_who_are_trusted() {
+    let fields = [("host", "inner:81"), ("forwarded", "for=1.1.1.1;proto=https, for=2.2.2.2"), ("x-last", "1")];
+    let listed = |headers: &HeaderMap| -> Vec<String> {
+        headers.get_all("forwarded").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    };
+    assert!(listed(&prepared(head("GET", "/", &fields)).0.headers).is_empty());
+
+    let mut trusted = head("GET", "/", &fields);
+    prepare(&mut trusted, &peer("10.0.0.0/8"), &Limits::default()).unwrap();
+    assert_eq!(listed(&trusted.headers), [fields[1].1, "for=10.1.2.3;host=\"inner:81\";proto=http"]);
+
+    let mut sixth = head("GET", "/", &fields);
+    let peer = Peer::new(Some("2001:db8::1".parse().unwrap()), &config("2001:db8::/32")).over(Channel::Secured(Shown::Nothing));
+    prepare(&mut sixth, &peer, &Limits::default()).unwrap();
+    assert_eq!(listed(&sixth.headers)[1], "for=\"[2001:db8::1]\";host=\"inner:81\";proto=https");
+
+    let mut silent = head("GET", "/", &fields[..1]);
+    prepare(&mut silent, &peer, &Limits::default()).unwrap();
+    assert!(listed(&silent.headers).is_empty(), "nobody asked for one");
+}
+
 #[test]
 fn an_ipv4_client_of_a_dual_stack_listener_is_known_by_its_ipv4_address() {
     let peer = Peer::new(Some("::ffff:10.1.2.3".parse().unwrap()), &config("10.0.0.0/8"));
