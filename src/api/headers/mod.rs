@@ -347,7 +347,9 @@ pub(super) fn prune_trailers(trailers: &mut HeaderMap) {
 
 /// Fields that concern one hop even where `Connection` does not name them (RFC 9110 §7.6.1).
 fn is_always_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade")
+    // The settings of an upgrade to HTTP/2 are for whoever it is asked of (RFC 7540 §3.2.1). An app that were told them by a
+    // client that does not name them in `Connection` could agree, and serve what nobody looks at any more.
+    matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "http2-settings")
 }
 
 /// Fields that `Connection` cannot remove: they frame the message or say where it goes.
