@@ -15,6 +15,9 @@ use crate::store::Epoch;
 /// Names the primary that answered, or is believed.
 pub const PRIMARY: HeaderName = HeaderName::from_static("bellwether-primary");
 
+/// What went wrong on the way, for whoever runs other intermediaries (RFC 9209).
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+
 /// A request that this node could not have answered, and what the client may conclude from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
@@ -72,6 +75,22 @@ impl Reason {
             Self::RequestTimeout => "request-timeout",
             Self::TooManyConnections => "too-many-connections",
         }
+    }
+
+    /// The same as a registered type of error (RFC 9209 §2.3), in our name.
+    fn proxy_status(self, verdict: Verdict) -> HeaderValue {
+        HeaderValue::from_static(match (self, verdict) {
+            (Self::UpstreamFailed, Verdict::MaybeExecuted) => "bellwether; error=connection_terminated",
+            (Self::UpstreamFailed, Verdict::NotSent) | (Self::NoPrimary | Self::Superseded, _) => {
+                "bellwether; error=destination_unavailable"
+            }
+            (Self::HoldFull | Self::TooManyConnections, _) => "bellwether; error=connection_limit_reached",
+            (Self::NoUpstream, _) => "bellwether; error=destination_not_found",
+            (Self::UpstreamTimeout, _) => "bellwether; error=http_response_timeout",
+            (Self::Loop, _) => "bellwether; error=proxy_loop_detected",
+            (Self::BadRequest | Self::TooLarge | Self::RequestTimeout, _) => "bellwether; error=http_request_error",
+            (Self::Forbidden, _) => "bellwether; error=http_request_denied",
+        })
     }
 
     /// The status that goes with it.
@@ -139,6 +158,7 @@ impl Failure {
         };
         let mut response = report.into_response(status, taste);
         let headers = response.headers_mut();
+        headers.insert(PROXY_STATUS, self.reason.proxy_status(self.verdict));
         if let Some(primary) = primary {
             headers.insert(PRIMARY, HeaderValue::from_str(primary.as_str()).expect("an address is visible ASCII"));
         }
@@ -174,6 +194,7 @@ mod tests {
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["retry-after"], "2");
         assert_eq!(response.headers()["bellwether-primary"], "10.0.0.1:4000");
+        assert_eq!(response.headers()["proxy-status"], "bellwether; error=destination_unavailable");
         let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
         let expected = serde_json::json!({
             "message": "no primary for 25 s", "reason": "no-primary", "verdict": "not-sent", "primary": "10.0.0.1:4000", "epoch": 7
@@ -187,6 +208,7 @@ mod tests {
         let response = failure.into_response(None, None, Duration::from_secs(10), Taste::Json);
         assert_eq!(response.status(), 502);
         assert!(response.headers().get(RETRY_AFTER).is_none());
+        assert_eq!(response.headers()["proxy-status"], "bellwether; error=connection_terminated");
         let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
         assert_eq!((json["primary"].as_str(), json["epoch"].as_u64()), (Some(""), Some(0)));
         assert_eq!(json["verdict"], "maybe-executed");

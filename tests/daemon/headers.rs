@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::app::App;
+use crate::support::frames::{END_HEADERS, END_STREAM, Frames, HEADERS, PRIORITY, frame, get};
 use crate::support::http::{Client, Method, request, with};
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
@@ -63,6 +64,76 @@ async fn a_client_cannot_speak_for_a_node() {
         }
         assert_eq!(answer.header("bellwether-epoch"), epoch);
         assert_eq!(answer.header("bellwether-primary"), pair.primary.address().to_string());
+    }
+}
+
+/// RFC 7239: a client's own `Forwarded` is none of a proxy's, and a trusted one's goes on with each hop.
+#[tokio::test]
+async fn a_list_of_proxies_reaches_the_app_only_from_who_is_trusted() {
+    let app = App::start("a", &Ledger::default()).await;
+    let upstream = format!("http://{}", app.address());
+    for trusted in [false, true] {
+        let pair =
+            Pair::start_with(&upstream, |manage| if trusted { manage.with(["--trusted-proxies", "127.0.0.1/32"]) } else { manage }).await;
+        for (way, hops) in pair.ways().into_iter().zip(1..) {
+            let asked = with(with(request(Method::GET, "/echo", ""), "forwarded", "for=10.9.9.9"), "host", "service");
+            let seen = Client::new(way).send(asked).await.unwrap().json();
+            let listed = ["for=10.9.9.9"].into_iter().chain(std::iter::repeat_n("for=127.0.0.1;host=\"service\";proto=http", hops));
+            let wanted: Vec<_> = if trusted { listed.collect() } else { Vec::new() };
+            assert_eq!(values(&seen, "forwarded"), wanted, "{seen}");
+        }
+    }
+}
+
+/// RFC 9218: how urgent something is, is between client and app; in frames it concerns one hop, and does no harm.
+#[tokio::test]
+async fn priorities_are_passed_on_as_they_are() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for place in pair.places() {
+        let mut client = Frames::begin(&place).await;
+        let update = [&1_u32.to_be_bytes()[..], b"u=7"].concat();
+        let head = get("/", &[("priority", "u=1, i")]);
+        let frames =
+            [frame(0x10, 0, 0, &update), frame(HEADERS, END_HEADERS | END_STREAM, 1, head), frame(PRIORITY, 0, 1, [0, 0, 0, 0, 200])];
+        client.send([&frames.concat()[..], &frame(0x10, 0, 0, &update)].concat()).await;
+        let mut app = origin.accept().await;
+        let asked = app.head().await;
+        assert_eq!(header(&asked, "priority"), Some("u=1, i"), "{asked}");
+        app.send("HTTP/1.1 200 OK\r\nPriority: u=6\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+        let answer = client.find(|seen| seen.kind == HEADERS).await.expect("an answer");
+        assert_eq!(answer.status(), Some(200));
+
+        let mut plain = Raw::connect(place.address).await;
+        plain.send("GET / HTTP/1.1\r\nHost: service\r\nPriority: u=1, i\r\n\r\n").await;
+        let mut app = origin.accept().await;
+        assert_eq!(header(&app.head().await, "priority"), Some("u=1, i"));
+        app.send("HTTP/1.1 200 OK\r\nPriority: u=6\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+        assert_eq!(header(&plain.head().await, "priority"), Some("u=6"));
+    }
+}
+
+/// RFC 9209: only errors of ours are said to be that; what an app says of proxies behind it is passed on.
+#[tokio::test]
+async fn errors_of_ours_say_what_went_wrong_on_the_way() {
+    let origin = Origin::bind().await;
+    let pair = Pair::start(origin.address()).await;
+    for way in pair.ways() {
+        for (answer, status, said) in [
+            ("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 502, None),
+            ("HTTP/1.1 200 OK\r\nProxy-Status: cache; hit\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 200, Some("cache; hit")),
+            ("", 502, Some("bellwether; error=connection_terminated")),
+        ] {
+            let mut client = Raw::connect(way).await;
+            client.send("POST / HTTP/1.1\r\nHost: service\r\nContent-Length: 0\r\n\r\n").await;
+            let mut app = origin.accept().await;
+            app.head().await;
+            app.send(answer).await;
+            drop(app);
+            let head = client.head().await;
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+            assert_eq!(header(&head, "proxy-status"), said, "{head}");
+        }
     }
 }
 

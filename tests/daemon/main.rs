@@ -17,6 +17,7 @@ mod expect;
 mod flood;
 mod foresight;
 mod forward;
+mod h2_clients;
 mod h2spec;
 mod headers;
 mod interop;

@@ -9,7 +9,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use http::header::{
-    ACCEPT, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    VIA,
 };
 use http::request::Parts;
 use http::uri::Uri;
@@ -102,7 +103,7 @@ impl Refusal {
 pub(super) struct Peer {
     /// The address for `X-Forwarded-For`; a unix socket has none.
     address: Option<HeaderValue>,
-    /// Whether the peer's own `X-Forwarded-*` are kept.
+    /// Whether the peer's own `X-Forwarded-*` and `Forwarded` are kept.
     trusted: bool,
     channel: Channel,
 }
@@ -241,6 +242,9 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if hop.is_none() || !head.headers.contains_key(VIA) {
         head.headers.append(VIA, HeaderValue::from_static("1.1 bellwether"));
     }
+    if found.standard && believed {
+        extend_forwarded(&mut head.headers, peer);
+    }
     add_forwarded(&mut head.headers, peer, believed);
     Ok(Terms {
         upgrade,
@@ -273,8 +277,10 @@ struct Found {
     /// There is at most one `Transfer-Encoding`, and it is `chunked`: any other is read in more than one way.
     framed_clearly: bool,
     encodings: usize,
-    /// There are `X-Forwarded-*` besides the three that are always set here.
+    /// There are `X-Forwarded-*` besides the three that are always set here, or there is `Forwarded`.
     forwarded: bool,
+    /// There is `Forwarded`.
+    standard: bool,
 }
 
 impl Found {
@@ -291,6 +297,7 @@ impl Found {
             framed_clearly: true,
             encodings: 0,
             forwarded: false,
+            standard: false,
         };
         for (name, value) in headers {
             found.bytes += name.as_str().len() + value.len() + b": \r\n".len();
@@ -304,6 +311,7 @@ impl Found {
                     found.encodings += 1;
                     found.framed_clearly &= found.encodings == 1 && value.as_bytes().eq_ignore_ascii_case(b"chunked");
                 }
+                FORWARDED => (found.forwarded, found.standard) = (true, true),
                 _ if is_ours(name) => found.ours = true,
                 _ if is_about_the_way(name) => {
                     found.forwarded |= *name != FORWARDED_FOR && *name != FORWARDED_PROTO && *name != FORWARDED_HOST;
@@ -325,7 +333,7 @@ fn is_ours(name: &HeaderName) -> bool {
 }
 
 fn is_about_the_way(name: &HeaderName) -> bool {
-    name.as_str().starts_with("x-forwarded-")
+    *name == FORWARDED || name.as_str().starts_with("x-forwarded-")
 }
 
 /// Removes from a client's trailers what it could not have said in its head either: an app may read both as one.
@@ -339,7 +347,9 @@ pub(super) fn prune_trailers(trailers: &mut HeaderMap) {
 
 /// Fields that concern one hop even where `Connection` does not name them (RFC 9110 §7.6.1).
 fn is_always_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade")
+    // The settings of an upgrade to HTTP/2 are for whoever it is asked of (RFC 7540 §3.2.1). An app that were told them by a
+    // client that does not name them in `Connection` could agree, and serve what nobody looks at any more.
+    matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "http2-settings")
 }
 
 /// Fields that `Connection` cannot remove: they frame the message or say where it goes.
@@ -351,7 +361,7 @@ fn is_essential(name: &HeaderName) -> bool {
 #[derive(Clone, Copy)]
 struct Kept {
     upgrade: bool,
-    /// `X-Forwarded-*`.
+    /// `X-Forwarded-*` and `Forwarded`.
     forwarded: bool,
 }
 
@@ -446,6 +456,16 @@ fn add_forwarded(headers: &mut HeaderMap, peer: &Peer, believed: bool) {
             None => drop(headers.remove(FORWARDED_HOST)),
         }
     }
+}
+
+/// Goes on with the list that a proxy before this one has begun (RFC 7239), so that it does not end there.
+fn extend_forwarded(headers: &mut HeaderMap, peer: &Peer) {
+    let Some(address) = peer.address.as_ref().and_then(|address| address.to_str().ok()) else { return };
+    let address = if address.contains(':') { format!("\"[{address}]\"") } else { address.to_owned() };
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).map_or_else(String::new, |host| format!(";host=\"{host}\""));
+    let scheme = if peer.channel == Channel::Plain { "http" } else { "https" };
+    let element = format!("for={address}{host};proto={scheme}");
+    headers.append(FORWARDED, HeaderValue::from_str(&element).expect("an address and a host are visible ASCII"));
 }
 
 /// How long a client is willing to wait: `Prefer: wait=N` (RFC 7240 §4.3).

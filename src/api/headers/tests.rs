@@ -93,8 +93,11 @@ fn an_upgrade_is_known_in_every_spelling() {
 fn settings_of_an_h2c_upgrade_stay_on_this_hop() {
     // B81: the app must not think that it can switch to HTTP/2 in mid-stream with settings it never saw.
     let fields = [("host", "a"), ("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AAMAAABk")];
-    let (head, terms) = prepared(head("GET", "/", &fields));
-    assert!(terms.upgrade && !head.headers.contains_key("http2-settings"));
+    let unnamed = [fields[0], ("connection", "Upgrade"), fields[2], fields[3]];
+    for fields in [fields, unnamed] {
+        let (head, terms) = prepared(head("GET", "/", &fields));
+        assert!(terms.upgrade && !head.headers.contains_key("http2-settings"));
+    }
 }
 
 #[test]
@@ -166,6 +169,29 @@ fn forwarded_fields_are_kept_only_from_those_who_are_trusted() {
     assert_eq!(shown(&trusted.headers, "x-forwarded-for"), ["1.1.1.1", "10.1.2.3"]);
     assert_eq!(shown(&trusted.headers, "x-forwarded-proto"), ["https"]);
     assert_eq!(shown(&trusted.headers, "x-forwarded-host"), ["outer"]);
+}
+
+/// RFC 7239: a list that goes on where it is believed, and is none of a client's to begin.
+#[test]
+fn a_list_of_proxies_is_continued_for_those_who_are_trusted() {
+    let fields = [("host", "inner:81"), ("forwarded", "for=1.1.1.1;proto=https, for=2.2.2.2"), ("x-last", "1")];
+    let listed = |headers: &HeaderMap| -> Vec<String> {
+        headers.get_all("forwarded").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    };
+    assert!(listed(&prepared(head("GET", "/", &fields)).0.headers).is_empty());
+
+    let mut trusted = head("GET", "/", &fields);
+    prepare(&mut trusted, &peer("10.0.0.0/8"), &Limits::default()).unwrap();
+    assert_eq!(listed(&trusted.headers), [fields[1].1, "for=10.1.2.3;host=\"inner:81\";proto=http"]);
+
+    let mut sixth = head("GET", "/", &fields);
+    let peer = Peer::new(Some("2001:db8::1".parse().unwrap()), &config("2001:db8::/32")).over(Channel::Secured(Shown::Nothing));
+    prepare(&mut sixth, &peer, &Limits::default()).unwrap();
+    assert_eq!(listed(&sixth.headers)[1], "for=\"[2001:db8::1]\";host=\"inner:81\";proto=https");
+
+    let mut silent = head("GET", "/", &fields[..1]);
+    prepare(&mut silent, &peer, &Limits::default()).unwrap();
+    assert!(listed(&silent.headers).is_empty(), "nobody asked for one");
 }
 
 #[test]

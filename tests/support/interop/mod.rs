@@ -12,6 +12,8 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Where `scripts/prepare.sh` puts their packages.
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-clients-1");
+/// And those of httpx.
+const HTTPX_PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-httpx-1");
 
 /// A gRPC service and its client: see there.
 pub(crate) const GRPC: &str = include_str!("grpc_calls.py");
@@ -19,6 +21,8 @@ pub(crate) const GRPC: &str = include_str!("grpc_calls.py");
 pub(crate) const GRPC_MANY: &str = include_str!("grpc_many.py");
 /// A web server over TLS that knows HTTP/1.1 alone: see there.
 pub(crate) const HTTP1: &str = include_str!("http1_server.py");
+/// What httpx does over HTTP/2: see there.
+pub(crate) const HTTPX: &str = include_str!("httpx_client.py");
 /// An app that gives back what it is told over WebSocket.
 pub(crate) const ECHO: &str = include_str!("echo_websocket.py");
 /// The same, which says how each WebSocket was closed: see there.
@@ -27,9 +31,13 @@ pub(crate) const WEBSOCKET_APP: &str = include_str!("websocket_app.py");
 pub(crate) const WEBSOCKET_CLIENT: &str = include_str!("websocket_client.py");
 
 fn python() -> Command {
-    assert!(Path::new(PACKAGES).exists(), "packages for Python are missing: run scripts/prepare.sh test");
+    python_with(PACKAGES)
+}
+
+fn python_with(packages: &str) -> Command {
+    assert!(Path::new(packages).exists(), "packages for Python are missing: run scripts/prepare.sh test");
     let mut command = Command::new("python3");
-    command.env("PYTHONPATH", PACKAGES).kill_on_drop(true);
+    command.env("PYTHONPATH", packages).kill_on_drop(true);
     command
 }
 
@@ -78,6 +86,13 @@ impl Served {
 /// When it fails.
 pub(crate) async fn run(script: &str, arguments: &[&str]) -> String {
     let mut command = python();
+    command.args(["-c", script]).args(arguments);
+    done(command).await
+}
+
+/// The same with httpx at hand.
+pub(crate) async fn httpx(script: &str, arguments: &[&str]) -> String {
+    let mut command = python_with(HTTPX_PACKAGES);
     command.args(["-c", script]).args(arguments);
     done(command).await
 }
