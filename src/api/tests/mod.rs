@@ -4,6 +4,7 @@ mod access;
 mod ending;
 mod expect;
 mod failover;
+pub(super) mod fuzz;
 mod holding;
 mod http2;
 mod http2_apps;

@@ -9,6 +9,8 @@
 //! laid down, or a replica loses its leader, nothing may be said to the app any more, and only the client is told.
 
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod pump;
 
 use std::cell::Cell;
