@@ -2,10 +2,11 @@
 
 CARGO ?= cargo
 TEST_THREADS ?= 4
+FUZZ_SECONDS ?= 60
 # The part that needs nothing but Rust: one store, no generated code.
 MINIMAL = --no-default-features --features sqlite
 
-.PHONY: help demo build test check fix bench prepare prepare-build
+.PHONY: help demo build test check fix fuzz bench prepare prepare-build
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 \t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -34,6 +35,9 @@ check: prepare-build ## what must hold before a change is merged; changes nothin
 fix: ## format, and let clippy mend what it can
 	$(CARGO) fmt --all
 	$(CARGO) clippy --fix --allow-dirty --allow-staged --all-targets --all-features
+
+fuzz: prepare-build ## inputs that nobody thought of, FUZZ_SECONDS (60) for each target
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --all-features --lib fuzz:: -- --nocapture --test-threads=1
 
 bench: prepare-build ## CPU per request through two hops, beside HAProxy and nginx where they are installed
 	$(CARGO) bench --bench two_hops -- $(BENCH)

@@ -431,7 +431,8 @@ fn origin_form(head: &mut Parts) -> Result<(), Failure> {
     let host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_user, host)| host);
     let host = HeaderValue::from_str(host).map_err(|_| Failure::not_sent(Reason::BadRequest, "the request target names no usable host"))?;
     head.headers.insert(HOST, host);
-    head.uri = Uri::from(target.clone());
+    // The path of a URL that has none, or only a fragment, is written as nothing once it stands alone.
+    head.uri = if target.as_str() == "/" { Uri::from_static("/") } else { Uri::from(target.clone()) };
     Ok(())
 }
 

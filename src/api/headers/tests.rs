@@ -269,3 +269,11 @@ fn a_length_beside_an_encoding_is_dropped() {
     relay(StatusCode::OK, &mut headers, Origin::App);
     assert_eq!(names(&headers), ["transfer-encoding"]);
 }
+
+#[test]
+fn a_url_without_a_path_asks_for_the_root() {
+    for (target, path) in [("http://a", "/"), ("http://a#b", "/"), ("http://a:1?c", "/?c"), ("http://a/?c#d", "/?c")] {
+        let (head, _) = prepared(head("GET", target, &[("host", "b")]));
+        assert_eq!(head.uri.to_string(), path, "{target}");
+    }
+}

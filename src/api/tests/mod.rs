@@ -5,6 +5,7 @@ mod alpn;
 mod ending;
 mod expect;
 mod failover;
+pub(super) mod fuzz;
 mod holding;
 mod http2;
 mod http2_apps;

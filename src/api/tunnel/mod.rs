@@ -10,6 +10,8 @@
 //! cannot be told is cut by a reset: `docker exec` takes an end for the end of the command's output, and reports success.
 
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod pump;
 
 use std::cell::Cell;

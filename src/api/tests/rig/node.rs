@@ -49,7 +49,7 @@ impl TestNode {
         Self::run("default", &config, Some(access))
     }
 
-    fn config(upstream: Option<Upstream>) -> Config {
+    pub(in crate::api) fn config(upstream: Option<Upstream>) -> Config {
         Config {
             listen: vec![Listen::Tcp("127.0.0.1:0".parse().unwrap())],
             upstream: upstream.into_iter().collect(),
