@@ -116,7 +116,7 @@ impl Tunnel {
         };
         let mut watch = Watch { told: websocket, vanishing: websocket && origin == Origin::Leader, until: None };
         loop {
-            let (outcome, is_to_hear) = match watch.next(&mut there, &mut back, &notice).await {
+            let (outcome, is_to_hear, is_cut) = match watch.next(&mut there, &mut back, &notice).await {
                 Event::Told if there.is_open() && back.is_open() => {
                     dismiss(there, back, account, &notice.cut).await;
                     return Parting::Told;
@@ -131,15 +131,18 @@ impl Tunnel {
                     watch.vanishing = false;
                     continue;
                 }
-                Event::LeaderVanished | Event::Cut => (Outcome::Cut, true),
-                Event::Ended(Ok(())) => (Outcome::Answered, false),
+                Event::Cut => (Outcome::Cut, true, true),
+                // It may as well be the app that has ended: a leader that is cut off, or dies, leaves a reset.
+                Event::LeaderVanished => (Outcome::Cut, true, false),
+                Event::Ended(Ok(())) => (Outcome::Answered, false, false),
                 Event::Ended(Err((Side::Client, error))) => {
                     debug!(%error, "the client's side of a tunnel broke");
-                    (Outcome::Left, false)
+                    (Outcome::Left, false, false)
                 }
                 Event::Ended(Err((Side::Upstream, error))) => {
                     debug!(%error, "the app's side of a tunnel broke");
-                    (Outcome::Cut, origin == Origin::Leader || there.sink.io.0.is_fenced_off())
+                    let is_over = origin == Origin::Leader || there.sink.io.0.is_fenced_off();
+                    (Outcome::Cut, is_over, is_over)
                 }
             };
             account.end(outcome);
@@ -150,7 +153,7 @@ impl Tunnel {
             if says_close {
                 timeout(CLOSE_GRACE, part(client, sink, &frames::close(None))).await.ok();
             }
-            return if is_to_hear && !says_close { Parting::Cut } else { Parting::Told };
+            return if is_cut && !says_close { Parting::Cut } else { Parting::Told };
         }
     }
 }
