@@ -208,7 +208,15 @@ impl State {
         if self.source_ended {
             return Poll::Ready(None);
         }
-        match ready!(Pin::new(&mut self.source).poll_frame(cx)) {
+        let frame = loop {
+            let frame = ready!(Pin::new(&mut self.source).poll_frame(cx));
+            // One client's pieces of nothing would be counted as a flood on a connection that many share.
+            let is_nothing = matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty));
+            if !is_nothing || self.source.is_end_stream() {
+                break frame;
+            }
+        };
+        match frame {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(piece) => {
                     self.keep(&piece, ahead);

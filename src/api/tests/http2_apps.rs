@@ -43,7 +43,8 @@ impl EchoApp {
                 let at_work = Arc::clone(&at_work);
                 let service = service_fn(move |request| echo(request, Running::new(&at_work)));
                 let mut builder = http2::Builder::new(TokioExecutor::new());
-                builder.max_concurrent_streams(most_streams);
+                // What is taken back together is no flood: this is about the nodes and not about the app.
+                builder.max_concurrent_streams(most_streams).max_pending_accept_reset_streams(1_000);
                 serving.spawn(async move { drop(builder.serve_connection(TokioIo::new(socket), service).await) });
             }
         };
@@ -84,6 +85,7 @@ async fn echo(request: Request<Incoming>, running: Running) -> Result<Response<A
         let _running = running;
         while let Some(Ok(frame)) = body.frame().await {
             if let Ok(piece) = frame.into_data()
+                && !piece.is_empty()
                 && say.send(Ok(Frame::data(piece))).await.is_err()
             {
                 return;
@@ -174,6 +176,77 @@ async fn calls_that_last_keep_no_other_waiting() {
     }
     assert_eq!(app.running.load(Ordering::SeqCst), 220);
     assert_eq!(app.connections.load(Ordering::SeqCst), 3, "a hundred on each");
+}
+
+/// An answer that has come to its end is none that was taken back, whether trailers end it or not.
+#[tokio::test]
+async fn calls_that_end_well_are_as_many_as_anybody_likes() {
+    let app = EchoApp::start(100).await;
+    for node in &app.chain().await {
+        let mut client = Http2Client::connect(node).await;
+        for _ in 0..15 {
+            let mut calls = Vec::new();
+            for _ in 0..100 {
+                calls.push(client.begin(call("/", BodyExt::boxed(http_body_util::Empty::new()))).await);
+            }
+            for answer in calls {
+                let answer = answer.await.unwrap().into_body().collect().await.unwrap();
+                assert_eq!(answer.trailers().unwrap()["grpc-status"], "0");
+            }
+        }
+        assert_eq!(node.totals().closings.iter().map(|(_, count)| count).sum::<u64>(), 0);
+    }
+}
+
+/// Pieces of nothing, of which the library takes a hundred on a connection, are not passed on to one that many share.
+#[tokio::test]
+async fn a_call_outlives_what_others_say_of_nothing() {
+    let app = EchoApp::start(100).await;
+    let [replica, _primary] = app.chain().await;
+    let mut client = Http2Client::connect(&replica).await;
+    let (say, spoken) = mpsc::channel(1);
+    let mut heard = client.send(call("/chat", BodyExt::boxed(Spoken(spoken)))).await.unwrap().into_body();
+    for _ in 0..4 {
+        let mut empty = Http2Client::connect(&replica).await;
+        let (say_nothing, nothing) = mpsc::channel(1);
+        let answer = empty.send(call("/chat", BodyExt::boxed(Spoken(nothing)))).await.unwrap();
+        for _ in 0..90 {
+            say_nothing.send(Frame::data(Bytes::new())).await.unwrap();
+        }
+        drop(say_nothing);
+        assert_eq!(answer.into_body().collect().await.unwrap().trailers().unwrap()["grpc-status"], "0");
+    }
+    say.send(Frame::data(Bytes::from_static(b"word"))).await.unwrap();
+    assert_eq!(heard.frame().await.unwrap().unwrap().into_data().unwrap(), "word");
+}
+
+/// What many clients take back at once ends no connection that the nodes share, on which calls of others are.
+#[tokio::test]
+async fn a_call_outlives_what_others_take_back() {
+    let app = EchoApp::start(100).await;
+    let [replica, _primary] = app.chain().await;
+    let mut client = Http2Client::connect(&replica).await;
+    let (say, spoken) = mpsc::channel(1);
+    let mut heard = client.send(call("/chat", BodyExt::boxed(Spoken(spoken)))).await.unwrap().into_body();
+    for _ in 0..5 {
+        let mut clients = Vec::new();
+        for _ in 0..6 {
+            clients.push(Http2Client::connect(&replica).await);
+        }
+        let accepted = replica.totals().accepted;
+        let mut asked = Vec::new();
+        for client in &mut clients {
+            for _ in 0..100 {
+                asked.push(client.begin(call("/chat", BodyExt::boxed(Spoken(mpsc::channel(1).1)))).await);
+            }
+        }
+        until("all have come", || replica.totals().accepted == accepted + 600).await;
+        drop((asked, clients));
+        say.send(Frame::data(Bytes::from_static(b"word"))).await.unwrap();
+        assert_eq!(heard.frame().await.unwrap().unwrap().into_data().unwrap(), "word");
+    }
+    drop(say);
+    assert_eq!(heard.frame().await.unwrap().unwrap().into_trailers().unwrap()["grpc-status"], "0");
 }
 
 /// As many as take several connections from client to replica, from there to the leader, and on to the app.
