@@ -57,15 +57,16 @@ impl Body for ResponseBody {
                 if let (Some(tail), Some(Ok(frame))) = (tail.as_mut(), &frame) {
                     tail.note_bytes(frame.data_ref().map_or(0, Bytes::len));
                 }
-                match frame {
-                    Some(Ok(_)) if !source.is_end_stream() => {}
+                match &frame {
+                    // Nothing follows trailers, and the library does not ask whether anything does.
+                    Some(Ok(frame)) if !frame.is_trailers() && !source.is_end_stream() => {}
                     Some(Ok(_)) | None => tail.take().into_iter().for_each(Tail::finish),
-                    Some(Err(error)) => {
-                        tail.take().into_iter().for_each(|tail| tail.cut(&error));
-                        *this = Self::Broken(Some(error));
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
+                    Some(Err(error)) => tail.take().into_iter().for_each(|tail| tail.cut(error)),
+                }
+                if let Some(Err(error)) = frame {
+                    *this = Self::Broken(Some(error));
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
                 Poll::Ready(frame)
             }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_util::task::TaskTracker;
 use tracing::trace;
 
-use super::watch::{Runner, Watch, Watched};
+use super::watch::{self, Runner, Watch, Watched};
 use super::websocket::Asked;
 use super::{Shape, longest_request};
 use crate::api::dispatch::{self, Gone};
@@ -122,6 +122,7 @@ fn is_flood(error: &hyper::Error) -> bool {
 
 /// A request on a stream of its own.
 async fn answer(session: Rc<Session>, mut request: Request<Incoming>, tasks: TaskTracker) -> Result<Response<Watched>, Gone> {
+    watch::begin();
     let websocket = Asked::turn(&mut request);
     let mut answer = dispatch::serve(Busy::new(&session), request).await?;
     if let Some(websocket) = websocket {

@@ -57,8 +57,8 @@ struct Stream {
     pieces: Cell<u32>,
     /// Since when at least one of them has been owed, and how many there had been.
     still_since: Cell<Option<(Instant, u32)>>,
-    /// The answer has come to its end, or its beginning has and it has no more.
-    done: Cell<bool>,
+    /// A request is being answered, and the answer has not come to its end.
+    due: Cell<bool>,
     /// Notified when it is to be reset.
     cut: Notify,
 }
@@ -129,7 +129,7 @@ impl Watch {
         tokio::select! {
             biased;
             () = stream.cut.notified() => self.core.drop_as(Outcome::Stalled, || running.set(None)),
-            () = running.as_mut().as_pin_mut().expect("it is there until it is cut") => if !stream.done.get() {
+            () = running.as_mut().as_pin_mut().expect("it is there until it is cut") => if stream.due.get() {
                 self.spend();
             },
         }
@@ -148,6 +148,11 @@ impl Stream {
         self.still_since.set(still_since);
         still_since.map_or(limit, |(since, _)| limit.saturating_sub(since.elapsed()))
     }
+}
+
+/// Says that the present task is about a request, and that from now on an answer is due.
+pub(super) fn begin() {
+    STREAM.try_with(|stream| stream.due.set(true)).ok();
 }
 
 /// Runs what the library has to do for the streams of a connection.
@@ -178,7 +183,7 @@ impl Watched {
     pub(super) fn new(body: ResponseBody) -> Self {
         let stream = STREAM.try_with(Rc::clone).ok();
         if let Some(stream) = &stream {
-            stream.done.set(body.is_end_stream());
+            stream.due.set(!body.is_end_stream());
         }
         Self { body, stream }
     }
@@ -192,9 +197,11 @@ impl Body for Watched {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let Some(stream) = &self.stream {
             let owed = matches!(&polled, Poll::Ready(Some(Ok(_))));
+            // Nothing follows trailers, and the library does not ask whether anything does.
+            let is_last = matches!(&polled, Poll::Ready(Some(Ok(frame))) if frame.is_trailers());
             stream.owed.set(owed);
             stream.pieces.set(stream.pieces.get().wrapping_add(u32::from(owed)));
-            stream.done.set(polled.is_ready() && (!owed || self.body.is_end_stream()));
+            stream.due.set(polled.is_pending() || owed && !is_last && !self.body.is_end_stream());
         }
         polled
     }

@@ -198,6 +198,36 @@ async fn calls_that_end_well_are_as_many_as_anybody_likes() {
     }
 }
 
+/// The same for an app that speaks HTTP/1.1, whose answers end with trailers in a chunk of their own.
+#[tokio::test]
+async fn answers_with_trailers_are_as_many_as_anybody_likes() {
+    let app = TestApp::scripted(|mut raw, _| async move {
+        while raw.head().await.is_some() {
+            raw.say("HTTP/1.1 200 OK\r\nTrailer: x-late\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-late: yes\r\n\r\n").await;
+        }
+    })
+    .await;
+    let (primary, replica) = chain(&app);
+    let get = |path: &str| {
+        let nothing = BodyExt::boxed(http_body_util::Empty::new());
+        Request::get(format!("http://test{path}")).header("te", "trailers").body(nothing).unwrap()
+    };
+    for node in [&primary, &replica] {
+        let mut client = Http2Client::connect(node).await;
+        for _ in 0..15 {
+            let mut calls = Vec::new();
+            for _ in 0..100 {
+                calls.push(client.begin(get("/")).await);
+            }
+            for answer in calls {
+                let answer = answer.await.unwrap().into_body().collect().await.unwrap();
+                assert_eq!(answer.trailers().unwrap()["x-late"], "yes");
+            }
+        }
+        assert_eq!(node.totals().closings.iter().map(|(_, count)| count).sum::<u64>(), 0);
+    }
+}
+
 /// Pieces of nothing, of which the library takes a hundred on a connection, are not passed on to one that many share.
 #[tokio::test]
 async fn a_call_outlives_what_others_say_of_nothing() {

@@ -204,13 +204,16 @@ async fn trailers_pass_both_ways() {
         raw.rest().await;
     })
     .await;
-    let (_primary, replica) = chain(&app);
+    let (primary, replica) = chain(&app);
     let mut client = replica.client().await;
     client.say("POST / HTTP/1.1\r\nHost: test\r\nTE: trailers\r\nTrailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     client.say("3\r\nabc\r\n0\r\nx-sum: 7\r\n\r\n").await;
     assert_eq!(client.head().await.unwrap().status(), 200);
     assert!(client.through(b"0\r\nx-late: yes\r\n\r\n").await.is_some());
     assert_eq!(app.last().field("te"), Some("trailers"));
+    for node in [&primary, &replica] {
+        node.until("an answer with trailers to be over", |totals| (outcome(totals, "answered"), totals.running) == (1, 0)).await;
+    }
 }
 
 #[tokio::test]
