@@ -1,6 +1,7 @@
 //! The way of a request: answered here, or served as primary, or forwarded as replica, or held until one of them is possible.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
@@ -89,13 +90,13 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         // What another node passes on, that node waits for.
         feed.is_owed_to(debtors);
     }
-    let exchange =
-        Exchange { session, ticket, head, feed, terms, hidden, deadline: None, held: Default::default(), troubles: 0, maybe_sent: false };
-    pursue(exchange).await
+    let (deadline, held) = (None, Duration::ZERO);
+    let exchange = Exchange { session, ticket, head, feed, terms, hidden, deadline, held, troubles: 0, maybe_sent: false };
+    pursue(Box::new(exchange)).await
 }
 
 /// Tries a request against the role of the moment until something comes of it.
-async fn pursue(mut exchange: Exchange) -> Result<Response<ResponseBody>, Gone> {
+async fn pursue(mut exchange: Box<Exchange>) -> Result<Response<ResponseBody>, Gone> {
     let core = exchange.core();
     loop {
         // A drain that does not see this request counted is seen by it in the role.
@@ -127,7 +128,7 @@ async fn pursue(mut exchange: Exchange) -> Result<Response<ResponseBody>, Gone> 
             // Where a forwarded request waits is its sender's choice.
             continue;
         }
-        match hold::wait(&mut exchange, &role, &cause).await {
+        match Box::pin(hold::wait(&mut exchange, &role, &cause)).await {
             Ok(()) => exchange.troubles += 1,
             Err(Ended::Left) => return Err(Gone),
             Err(Ended::Failed(failure)) => return Ok(give_up(exchange, failure)),
@@ -153,7 +154,7 @@ fn refuse(hop: Hop, role: &Role, exchange: &Exchange) -> Option<Failure> {
 }
 
 /// Tells the node that forwarded a request to keep it, without having read any of its body.
-fn refused(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
+fn refused(exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> {
     let refusal = (failure.reason == Reason::Superseded).then(|| Refusal { may_be_executed: failure.verdict == Verdict::MaybeExecuted });
     let mut answer = give_up(exchange, failure);
     if let Some(refusal) = refusal {
@@ -162,7 +163,7 @@ fn refused(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
     answer
 }
 
-fn give_up(exchange: Exchange, failure: Failure) -> Response<ResponseBody> {
+fn give_up(exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> {
     exchange.session.leaves_unread(exchange.feed.as_ref().is_some_and(|feed| feed.is_unfinished()));
     failed(&exchange.session, exchange.ticket, failure, exchange.terms.taste)
 }

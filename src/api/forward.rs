@@ -23,7 +23,8 @@ use crate::api::session::{Busy, Next};
 use crate::api::tunnel::Tunnel;
 use crate::api::worker::Core;
 
-/// A request of a client, from its head to its outcome.
+/// A request of a client, from its head to its outcome. Kept in a box: each future on its way would have room for it, all
+/// of it is moved where a request begins, and each connection keeps that.
 pub(super) struct Exchange {
     pub(super) session: Busy,
     pub(super) ticket: Ticket,
@@ -46,9 +47,9 @@ pub(super) enum Attempt {
     /// The answer, ready for the client.
     Answered(Response<ResponseBody>),
     /// An error of our own.
-    Failed(Exchange, Failure),
+    Failed(Box<Exchange>, Failure),
     /// Nothing came of it, and it may be tried again.
-    Again(Exchange, Cause),
+    Again(Box<Exchange>, Cause),
     /// The client is gone, and with it the request.
     Left,
 }
@@ -97,7 +98,7 @@ impl Exchange {
     }
 
     /// How a request ends whose body broke off: its client has left, or what it sent is no body.
-    pub(super) fn broken_off(self) -> Attempt {
+    pub(super) fn broken_off(self: Box<Self>) -> Attempt {
         if self.session.wire.is_abandoned() {
             return Attempt::Left;
         }
@@ -118,7 +119,7 @@ impl Exchange {
 
     /// Turns an upstream's answer into ours. `sign` adds what is said in our name.
     pub(super) async fn answer(
-        mut self,
+        mut self: Box<Self>,
         answer: Response<Incoming>,
         carrier: Carrier,
         origin: Origin,
@@ -153,16 +154,17 @@ impl Exchange {
             head.extensions.insert(ReasonPhrase::from_static(b""));
         }
         let body = if switches {
-            let Some((upstream, early, notice)) = carrier.into_tunnel().await else {
+            let Some((upstream, early, notice)) = Box::pin(carrier.into_tunnel()).await else {
                 let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app's connection broke at its switch of protocols");
                 return Attempt::Failed(self, failure);
             };
             let websocket = is_websocket(&head.headers);
-            let tunnel = Tunnel { upstream, origin, early, notice, websocket, ticket: self.ticket, hidden: self.hidden };
-            self.session.becomes(Next::Tunnel(tunnel));
+            let Self { session, ticket, hidden, .. } = *self;
+            session.becomes(Next::Tunnel(Tunnel { upstream, origin, early, notice, websocket, ticket, hidden }));
             ResponseBody::empty()
         } else {
-            let tail = Tail { session: self.session, ticket: self.ticket, carrier, feed: self.feed, _hidden: self.hidden };
+            let Self { session, ticket, feed, hidden, .. } = *self;
+            let tail = Tail { session, ticket, carrier, feed, _hidden: hidden };
             stream(&head.headers, body, tail)
         };
         Attempt::Answered(Response::from_parts(head, body))

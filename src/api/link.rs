@@ -258,7 +258,7 @@ impl Link {
     /// shared connection, whatever it is.
     pub(super) async fn exchange(self: &Rc<Self>, request: Request<RequestBody>, needs_http2: bool, core: &Rc<Core>) -> Exchanged {
         let _waiting = Waiting::new(&self.waiting);
-        let exchanged = if needs_http2 { self.over_mux_only(request, core).await } else { self.send(request, core).await };
+        let exchanged = if needs_http2 { Box::pin(self.over_mux_only(request, core)).await } else { self.send(request, core).await };
         if matches!(exchanged, Exchanged::Answered(..) | Exchanged::Refused(_) | Exchanged::Lost(_)) {
             self.heard.set(true);
         }

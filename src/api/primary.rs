@@ -110,7 +110,7 @@ impl App {
 }
 
 /// Passes a request to the app under `epoch`.
-pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
+pub(super) async fn serve(mut exchange: Box<Exchange>, epoch: Epoch) -> Attempt {
     let core = exchange.core();
     let app = &core.app;
     if exchange.troubles > 0 {
@@ -137,7 +137,7 @@ pub(super) async fn serve(mut exchange: Exchange, epoch: Epoch) -> Attempt {
             return Attempt::Failed(exchange, failure);
         };
         let sent = match lanes {
-            Some(lanes) => lanes.send(request, serves).await,
+            Some(lanes) => Box::pin(lanes.send(request, serves)).await,
             None => tenure.pool.send(request, Sending { repeatable, fresh, upgrades }, serves, async |_| Ok(())).await,
         };
         match sent {

@@ -29,7 +29,7 @@ fn target(uri: &Uri) -> Option<&str> {
 }
 
 /// Sends the client there, with the method and the body of its request (RFC 9110 §15.4.8).
-pub(super) fn answer(mut exchange: Exchange, location: HeaderValue, leader: &Leader) -> Response<ResponseBody> {
+pub(super) fn answer(mut exchange: Box<Exchange>, location: HeaderValue, leader: &Leader) -> Response<ResponseBody> {
     exchange.session.leaves_unread(exchange.feed.as_ref().is_some_and(|feed| feed.is_unfinished()));
     let mut answer = Response::new(ResponseBody::empty());
     *answer.status_mut() = StatusCode::TEMPORARY_REDIRECT;

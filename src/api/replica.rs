@@ -13,7 +13,7 @@ use crate::api::primary::broken;
 use crate::store::Leader;
 
 /// Passes a request to `leader`.
-pub(super) async fn forward(mut exchange: Exchange, leader: &Leader) -> Attempt {
+pub(super) async fn forward(mut exchange: Box<Exchange>, leader: &Leader) -> Attempt {
     let core = exchange.core();
     let again = |exchange, message| Attempt::Again(exchange, Cause::Trouble(message));
     if core.shared.node.as_ref().is_some_and(|node| node.address == leader.address) {

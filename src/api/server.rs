@@ -66,7 +66,7 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
     let protocol = if core.config.http2 { preface::protocol(&session).await } else { Some(Protocol::Http1) };
     match protocol {
         Some(Protocol::Http1) => serve_http1(&session, wire).await,
-        Some(Protocol::Http2) => streams::serve(&session, Shape::CLIENT, || core.is_closing()).await,
+        Some(Protocol::Http2) => Box::pin(streams::serve(&session, Shape::CLIENT, || core.is_closing())).await,
         None => core.sheet.close_by(Closing::Idle),
     }
 }
@@ -81,8 +81,8 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
     if let Some(next) = session.next() {
         let early = connection.into_parts().read_buf;
         return match next {
-            Next::Tunnel(tunnel) => tunnel.run(wire, early).await,
-            Next::Mux(seat) => mux::serve(session, early, seat).await,
+            Next::Tunnel(tunnel) => Box::pin(tunnel.run(wire, early)).await,
+            Next::Mux(seat) => Box::pin(mux::serve(session, early, seat)).await,
         };
     }
     let core = &session.core;
@@ -92,7 +92,7 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
             core.sheet.close_by(if begun { Closing::SlowHead } else { Closing::Idle });
             if begun {
                 let failure = Failure::not_sent(Reason::RequestTimeout, "the request's head did not come to its end in time");
-                say_last(&wire, &failure.into_last_words(core.config.ttl)).await;
+                Box::pin(say_last(&wire, &failure.into_last_words(core.config.ttl))).await;
             }
             return;
         }
@@ -109,7 +109,7 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
     }
     drop(connection);
     if session.left_unread() {
-        linger(&wire).await;
+        Box::pin(linger(&wire)).await;
     }
 }
 

@@ -197,7 +197,7 @@ impl Pool {
             idle_tries = idle_tries.saturating_sub(1);
             let mut lease = match idle {
                 Some(lease) => lease,
-                None => match self.open(terms, &greet).await {
+                None => match Box::pin(self.open(terms, &greet)).await {
                     Err(unsent) => return Sent::Unsent(request, unsent),
                     Ok(_) if !allowed() => return Sent::Unsent(request, Unsent::Forbidden),
                     Ok(lease) => lease,
