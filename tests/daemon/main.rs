@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod browser;
 mod clock;
 mod consul;
 mod crash;

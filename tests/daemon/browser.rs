@@ -1,0 +1,110 @@
+//! A page in a real browser, through a node: all that pages do, and a planned change of primary in the middle of it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::browser::{self, Browser};
+use crate::support::daemon::Manage;
+use crate::support::interop::Served;
+use crate::support::pair::Pair;
+use crate::support::secure::World;
+use crate::support::{wait_for, within};
+
+/// How long a browser may take to start, and its page to do all that it does, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(180);
+/// Short, as the page reads events until it is told to connect again; and no request may give up meanwhile.
+const PATIENT: [&str; 4] = ["--drain-timeout", "2s", "--hold-timeout", "60s"];
+
+/// What the page does.
+const CASES: [&str; 17] = [
+    "get, query as it is",
+    "post of 5 MB and back",
+    "form with files",
+    "other methods",
+    "stream, piece by piece",
+    "a stream that the page leaves",
+    "events, one by one and after a break",
+    "websocket, echo and close",
+    "cookies, each by itself",
+    "redirects",
+    "cache, asked again",
+    "thirty at once",
+    "an order to the node is refused, on a page",
+    "requests before the change",
+    "requests during the change",
+    "websocket over the change",
+    "events over the change",
+];
+
+/// Two nodes that may both lead, in front of the page's app.
+struct Stage {
+    app: Served,
+    pair: Pair,
+}
+
+impl Stage {
+    async fn set(own: impl Fn(Manage) -> Manage) -> Self {
+        let app = browser::app().await;
+        let upstream = format!("http://127.0.0.1:{}", app.port);
+        let own = |manage: Manage| {
+            let manage = own(manage.with(PATIENT));
+            if manage.name == "replica" { manage.with(["--upstream", &upstream]) } else { manage }
+        };
+        let pair = Pair::start_with(&upstream, own).await;
+        Self { app, pair }
+    }
+
+    /// Has the primary resign once the page is ready for it, waits for the page's report, and returns what it says of the case that
+    /// tells the protocol.
+    ///
+    /// # Panics
+    /// When a case is missing, or went wrong.
+    async fn play(&mut self) -> String {
+        let mut said = within("all before the change", LIMIT, self.app.running.line()).await;
+        if said == "ready" {
+            let resigned = self.pair.primary.resign().await;
+            assert_eq!(resigned.status, 200, "{}", resigned.text());
+            said = within("the page's report", LIMIT, self.app.running.line()).await;
+        }
+        let report: Vec<Value> = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+        let failed: Vec<&Value> = report.iter().filter(|case| case["ok"] != true).collect();
+        assert!(failed.is_empty(), "{failed:#?}");
+        let cases: Vec<&str> = report.iter().filter_map(|case| case["case"].as_str()).collect();
+        assert_eq!(cases, CASES);
+        let refused = report.iter().find(|case| case["case"] == CASES[12]).expect("it is one of them");
+        assert_eq!(refused["detail"], "403 Forbidden");
+        report[0]["detail"].as_str().expect("a protocol").to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_page_works_at_a_primary_that_becomes_a_replica() {
+    let mut stage = Stage::set(|manage| manage).await;
+    let _browser = Browser::open(&format!("http://{}/page", stage.pair.primary.address()), None);
+    assert_eq!(stage.play().await, "http/1.1");
+}
+
+#[tokio::test]
+async fn a_page_works_at_a_replica_that_becomes_the_primary() {
+    let mut stage = Stage::set(|manage| manage).await;
+    let _browser = Browser::open(&format!("http://{}/page", stage.pair.replica.address()), None);
+    assert_eq!(stage.play().await, "http/1.1");
+}
+
+/// By HTTP/2, as TLS lets a browser have it, which sends its WebSockets the same way when it is told that it may (RFC 8441).
+#[tokio::test]
+async fn a_page_works_over_tls() {
+    let world = World::new();
+    let files = world.node("node");
+    let mut stage = Stage::set(|manage| manage.secured("--tls", &files, &world.secure())).await;
+    let browser = Browser::open(&format!("https://{}/page", stage.pair.replica.address()), Some(&files));
+    assert_eq!(stage.play().await, "h2");
+    wait_for("the browser to write down that its WebSockets were streams", LIMIT, async || {
+        let network = browser.network();
+        let asked = network.matches(":protocol: websocket").count();
+        // Two that end as they should, the one that is told to, and its successor.
+        if asked >= 4 && !network.contains("Upgrade: websocket") { Ok(()) } else { Err(asked) }
+    })
+    .await;
+}
