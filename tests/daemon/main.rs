@@ -26,6 +26,7 @@ mod kubernetes;
 mod outage;
 mod partition;
 mod planned;
+mod redirect;
 mod scenario;
 mod slow;
 mod start;

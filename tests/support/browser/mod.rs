@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -34,6 +34,10 @@ const FLAGS: [&str; 15] = [
     "--disable-gpu",
     "--password-store=basic",
 ];
+
+/// What it writes down of the network, and of trouble.
+const NETWORK: &str = "network.json";
+const COMPLAINTS: &str = "complaints";
 
 /// Starts the app.
 pub(crate) async fn app() -> Served {
@@ -68,14 +72,13 @@ impl Browser {
         Self { child, folder }
     }
 
-    /// What it has written down of what it did on the network, so far.
-    pub(crate) fn network(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(self.folder.path().join(NETWORK)).unwrap_or_default()).into_owned()
+    /// For how many WebSockets it has asked by an extended CONNECT (RFC 8441), as far as it has written that down.
+    pub(crate) fn websocket_streams(&self) -> usize {
+        let network = std::fs::read(self.folder.path().join(NETWORK)).expect("what it did on the network");
+        let network = String::from_utf8_lossy(&network);
+        network.lines().filter(|event| event.contains("\":protocol: websocket\"") && event.contains("\"stream_id\":")).count()
     }
 }
-
-const NETWORK: &str = "network.json";
-const COMPLAINTS: &str = "complaints";
 
 impl Drop for Browser {
     fn drop(&mut self) {
@@ -91,9 +94,8 @@ impl Drop for Browser {
 
 /// The hash of the certificate's key, as Chromium wants it.
 fn key_of(files: &Credentials, folder: &Path) -> String {
-    let path = |path: PathBuf| path.to_str().expect("a path in UTF-8").to_owned();
-    let cert = path(files.cert.clone());
-    openssl(folder, &["x509", "-in", &cert, "-noout", "-pubkey", "-out", "key.pem"]);
+    let cert = files.cert.to_str().expect("a path in UTF-8");
+    openssl(folder, &["x509", "-in", cert, "-noout", "-pubkey", "-out", "key.pem"]);
     openssl(folder, &["pkey", "-pubin", "-in", "key.pem", "-outform", "der", "-out", "key.der"]);
     openssl(folder, &["dgst", "-sha256", "-binary", "-out", "key.sum", "key.der"]);
     openssl(folder, &["base64", "-in", "key.sum", "-out", "key.base64"]);

@@ -186,7 +186,7 @@ async function everything() {
         form.submit();
         await within("page", loaded);
         expect("kind", frame.contentDocument.contentType, "text/html");
-        return frame.contentDocument.title;
+        expect("title", frame.contentDocument.title, "403 Forbidden");
     });
     await handover();
 }
