@@ -17,12 +17,15 @@ const LIMIT: Duration = Duration::from_secs(180);
 const PATIENT: [&str; 4] = ["--drain-timeout", "2s", "--hold-timeout", "60s"];
 
 /// What the page does.
-const CASES: [&str; 17] = [
+const CASES: [&str; 20] = [
     "get, query as it is",
     "post of 5 MB and back",
+    "upload in pieces",
     "form with files",
     "other methods",
     "stream, piece by piece",
+    "compressed, and in part",
+    "an answer that breaks off",
     "a stream that the page leaves",
     "events, one by one and after a break",
     "websocket, echo and close",

@@ -5,6 +5,7 @@
 
 import asyncio
 import email
+import gzip
 import hashlib
 import json
 import pathlib
@@ -94,6 +95,18 @@ class App:
             await exchange.piece(b"piece %d" % number)
             await turns.get()
         await exchange.piece(b"", more=False)
+
+    async def on_packed(self, exchange):
+        whole = b"sheep " * 1000
+        if exchange.headers.get(b"range") == b"bytes=6-10":
+            return await exchange.answer(whole[6:11], 206, (b"content-range", b"bytes 6-10/%d" % len(whole)))
+        return await exchange.answer(gzip.compress(whole), 200, (b"content-encoding", b"gzip"))
+
+    async def on_broken(self, exchange):
+        """Ends the connection in the middle of the body, whose end is told by a length or by a last piece."""
+        await exchange.begin(200, *([(b"content-length", b"1000")] if exchange.query == b"length" else []))
+        await exchange.piece(b"half of")
+        raise ConnectionAbortedError
 
     async def on_events(self, exchange):
         """Goes on behind the last event that the page has, at each turn by one, until a turn is the end."""

@@ -27,6 +27,8 @@ const say = (text) => fetch("/say", { method: "POST", body: text });
 const turn = (how) => fetch(`/turn?${how}`, { method: "POST" });
 const epochOf = (answer) => Number(answer.headers.get("epoch"));
 
+const protocol = () => performance.getEntriesByType("resource").find((entry) => entry.name.includes("/echo?")).nextHopProtocol;
+
 function noise(length) {
     const bytes = new Uint8Array(length);
     for (let at = 0; at < length; at += 65_536) crypto.getRandomValues(bytes.subarray(at, Math.min(at + 65_536, length)));
@@ -88,13 +90,22 @@ async function everything() {
         expect("method", answer.headers.get("x-method"), "GET");
         expect("query", answer.headers.get("x-query"), "a=%2Fb%20c&a=&%F0%9F%90%91=..%2f&plus=a+b");
         await answer.text();
-        return performance.getEntriesByType("resource").find((entry) => entry.name.includes("/echo?")).nextHopProtocol;
+        return protocol();
     });
     await trial("post of 5 MB and back", async () => {
         const bytes = noise(5_000_000);
         const answer = await fetch("/echo", { method: "POST", body: new Blob([bytes]) });
         expect("status", answer.status, 200);
         expect("body", await sum(await answer.arrayBuffer()), await sum(bytes));
+    });
+    await trial("upload in pieces", async () => {
+        const pieces = [..."abcde"].map((letter) => letter.repeat(50_000));
+        const left = pieces.map((piece) => new TextEncoder().encode(piece));
+        const pull = (out) => (left.length ? out.enqueue(left.shift()) : out.close());
+        // A body without an end in sight is sent over HTTP/2 alone.
+        const body = protocol() === "h2" ? new ReadableStream({ pull }) : new Blob(pieces);
+        const answer = await fetch("/echo", { method: "POST", body, duplex: "half" });
+        expect("body", (await answer.text()) === pieces.join(""), true);
     });
     await trial("form with files", async () => {
         const [bytes, form] = [noise(300_000), new FormData()];
@@ -122,6 +133,19 @@ async function everything() {
             await turn("next");
         }
         expect("pieces", pieces, ["piece 0", "piece 1", "piece 2", "piece 3"]);
+    });
+    await trial("compressed, and in part", async () => {
+        expect("whole", await (await fetch("/packed")).text(), "sheep ".repeat(1_000));
+        const part = await fetch("/packed", { headers: { range: "bytes=6-10", "accept-encoding": "identity" } });
+        expect("part", [part.status, part.headers.get("content-range"), await part.text()], [206, "bytes 6-10/6000", "sheep"]);
+    });
+    await trial("an answer that breaks off", async () => {
+        for (const how of ["length", "pieces"]) {
+            const answer = await fetch(`/broken?${how}`);
+            expect("status", answer.status, 200);
+            const told = await answer.text().then(() => "whole", () => "broken");
+            expect(how, told, "broken");
+        }
     });
     await trial("a stream that the page leaves", async () => {
         const leaving = new AbortController();
