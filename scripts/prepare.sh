@@ -8,7 +8,7 @@ PATH=$PATH:/usr/sbin
 # command, or file (which may have a *), that shows that a package is there = package
 BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprotobuf-dev"
 TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io kubectl=kubernetes-client openssl=openssl python3=python3 pip3=python3-pip
-dockerd=docker.io /var/lib/dpkg/info/busybox-static.list=busybox-static nghttp=nghttp2-client
+dockerd=docker.io /var/lib/dpkg/info/busybox-static.list=busybox-static nghttp=nghttp2-client chromium=chromium
 /usr/share/zookeeper/bin/zkCli.sh=zookeeper /usr/lib/python3/dist-packages/kazoo=python3-kazoo
 /usr/share/java/curator-recipes.jar=libcurator-recipes-java
 /usr/lib/postgresql/*/bin/initdb=postgresql mariadbd=mariadb-server pgbouncer=pgbouncer"
@@ -17,7 +17,7 @@ dockerd=docker.io /var/lib/dpkg/info/busybox-static.list=busybox-static nghttp=n
 beyond_debian() {
     [ "$1" = test ] || return 0
     "$(dirname "$0")/python.sh" kubernetes-37.0.2 kubernetes==37.0.2
-    "$(dirname "$0")/python.sh" python-clients-1 grpcio==1.85.3 websockets==17.4 kosoku==0.1.0
+    "$(dirname "$0")/python.sh" python-clients-2 grpcio==1.85.3 websockets==17.4 kosoku==0.1.0 uvicorn==0.54.0
     "$(dirname "$0")/python.sh" python-httpx-1 "httpx[http2]==0.28.1" h2==4.3.0
 }
 

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod browser;
 mod clock;
 mod consul;
 mod crash;
@@ -25,6 +26,7 @@ mod kubernetes;
 mod outage;
 mod partition;
 mod planned;
+mod redirect;
 mod scenario;
 mod slow;
 mod start;

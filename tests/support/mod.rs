@@ -5,6 +5,7 @@
 
 pub(crate) mod account;
 pub(crate) mod app;
+pub(crate) mod browser;
 pub(crate) mod bulk;
 pub(crate) mod certificates;
 pub(crate) mod cluster;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 /// How long a suite may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Where `scripts/prepare.sh` puts their packages.
-const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-clients-1");
+const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-clients-2");
 /// And those of httpx.
 const HTTPX_PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-httpx-1");
 

@@ -1,0 +1,69 @@
+//! Replicas that send clients to the primary, and curl, which goes there.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::support::app::App;
+use crate::support::daemon::Manage;
+use crate::support::ledger::Ledger;
+use crate::support::pair::Pair;
+use crate::support::secure::World;
+use crate::support::within;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const REDIRECT: [&str; 2] = ["--forward", "redirect"];
+const TARGET: &str = "/echo/a%2Fb?q=x%20y&q=";
+
+/// What curl prints.
+///
+/// # Panics
+/// When it fails.
+async fn curl(arguments: &[&str]) -> String {
+    let mut command = Command::new("curl");
+    command.args(["--silent", "--show-error"]).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let output =
+        within("curl", LIMIT, command.output()).await.unwrap_or_else(|error| panic!("start curl, of the Debian package curl: {error}"));
+    let [said, complaints] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success(), "curl {arguments:?}: {said}{complaints}");
+    said
+}
+
+/// Asks the replica, without going where it says and then with, by every version that curl has.
+async fn goes_to_the_primary(pair: &Pair, scheme: &str, own: &[&str], versions: &[&str]) {
+    let [primary, replica] = pair.ways().map(|way| format!("{scheme}://{way}{TARGET}"));
+    for version in versions {
+        let ask = async |more: &[&str]| curl(&[own, &[*version, &replica], more].concat()).await;
+        let said = ask(&["--data", "an order", "--output", "/dev/null", "--write-out", "%{http_code} %{redirect_url}"]).await;
+        assert_eq!(said, format!("307 {primary}"), "{version}");
+
+        let said =
+            ask(&["--location", "--request", "PUT", "--data", "an order", "--write-out", "\n%{num_redirects} %{url_effective}"]).await;
+        let (seen, went) = said.rsplit_once('\n').expect("an answer, and how it was come by");
+        assert_eq!(went, format!("1 {primary}"), "{version}");
+        let seen: Value = serde_json::from_str(seen).unwrap_or_else(|error| panic!("{error}: {seen}"));
+        assert_eq!((&seen["method"], &seen["target"], &seen["body"]), (&"PUT".into(), &TARGET.into(), &"an order".into()), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn curl_goes_to_the_primary_with_method_and_body() {
+    let app = App::start("a", &Ledger::default()).await;
+    let pair = Pair::start_with(&format!("http://{}", app.address()), |manage| manage.with(REDIRECT)).await;
+    goes_to_the_primary(&pair, "http", &[], &["--http1.1", "--http2-prior-knowledge"]).await;
+}
+
+#[tokio::test]
+async fn curl_goes_to_the_primary_over_tls() {
+    let world = World::new();
+    let app = App::start("a", &Ledger::default()).await;
+    let own = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.with(REDIRECT).secured("--tls", &files, &world.secure())
+    };
+    let pair = Pair::start_with(&format!("http://{}", app.address()), own).await;
+    let ca = world.authority.file();
+    goes_to_the_primary(&pair, "https", &["--cacert", ca.to_str().expect("a path in UTF-8")], &["--http1.1", "--http2"]).await;
+}
