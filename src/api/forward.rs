@@ -43,6 +43,7 @@ pub(super) struct Exchange {
 }
 
 /// What came of handing a request to an upstream.
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are answers")]
 pub(super) enum Attempt {
     /// The answer, ready for the client.
     Answered(Response<ResponseBody>),

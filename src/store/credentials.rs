@@ -13,7 +13,11 @@ pub(super) fn tls(options: &StoreOptions, protocol: Option<&[u8]>) -> Result<Opt
     let tls = |cacert: &Path| {
         let roots = tls::read(cacert, |text| Roots::new(tls::certificates(text)?))?;
         let identity = options.identity().map(|(cert, key)| identity(cert, key)).transpose()?;
-        Tls::new(&roots, identity.as_ref(), protocol)
+        let named = |why| match options.identity() {
+            Some((cert, _)) => format!("cannot use {}: {why}", cert.display()),
+            None => why,
+        };
+        Tls::new(&roots, identity.as_ref(), protocol).map_err(named)
     };
     options.cacert().map(tls).transpose().map_err(OpenError::Place)
 }

@@ -172,7 +172,7 @@ async fn a_certificate_that_cannot_be_used_is_named_before_anything_is_sent() {
         ("none.pem", "veiled.pem", "veiled.key", "none.pem: No such file"),
         ("ca.key", "veiled.pem", "veiled.key", "ca.key: it has no PEM block of a certificate"),
         ("ca.pem", "veiled.pem", "veiled.pem", "veiled.pem: it has no PEM block of a private key"),
-        ("ca.pem", "veiled.pem", "server.key", "does not go with its key"),
+        ("ca.pem", "veiled.pem", "server.key", "veiled.pem: the client certificate does not go with its key"),
     ] {
         let options = [papers.option("cacert", ca), papers.option("cert", cert), papers.option("key", key)];
         let error = lock_with("zk://127.0.0.1:1", &options, &node(1), TTL).map(drop).unwrap_err().to_string();

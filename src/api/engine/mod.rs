@@ -232,10 +232,16 @@ fn usual() -> Arc<[(HeaderName, HeaderValue)]> {
 fn word_of_app(answer: &Answer) -> Word {
     match fields(answer) {
         Some(fields) => Word::Fields(fields),
-        // As a proxy in front of an engine answers that is starting.
-        None if answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED => Word::None { again_in: NO_ANSWER },
-        None => Word::NoEngine,
+        None if knows_no_ping(answer.status) => Word::NoEngine,
+        // As a proxy in front of an engine answers that is starting, or wants to know who asks.
+        None => Word::None { again_in: NO_ANSWER },
     }
+}
+
+/// Whether an app that answers so has nothing to say at `/_ping`, or something else than an engine says.
+fn knows_no_ping(status: StatusCode) -> bool {
+    let unknown = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::GONE, StatusCode::NOT_IMPLEMENTED];
+    status.is_success() || status.is_redirection() || unknown.contains(&status)
 }
 
 /// A leader signs what it heard in its tenure, and nothing else.

@@ -230,7 +230,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
         join_cookies(&mut head.headers);
     }
     let needs_http2 = head.version == Version::HTTP_2 && trailers;
-    head.version = Version::HTTP_11;
+    let received = std::mem::replace(&mut head.version, Version::HTTP_11);
     if upgrade {
         head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     } else if trailers {
@@ -240,7 +240,12 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     let repeatable = head.method.is_safe() || head.headers.contains_key(IDEMPOTENCY_KEY);
     // RFC 9110 §7.6.3: nodes of one service under one name are one entry, however many a request came through.
     if hop.is_none() || !head.headers.contains_key(VIA) {
-        head.headers.append(VIA, HeaderValue::from_static("1.1 bellwether"));
+        let via = match received {
+            Version::HTTP_2 => "2 bellwether",
+            Version::HTTP_10 => "1.0 bellwether",
+            _ => "1.1 bellwether",
+        };
+        head.headers.append(VIA, HeaderValue::from_static(via));
     }
     if found.standard && believed {
         extend_forwarded(&mut head.headers, peer);

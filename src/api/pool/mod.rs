@@ -304,7 +304,10 @@ impl Pool {
         let mut connection = self.begin(wire).await?;
         // Until then it counts as one that was closed.
         connection.sender.ready().await.map_err(io::Error::other)?;
-        self.idle.borrow_mut().push(Idle { connection, since: Instant::now(), used: false });
+        if !self.is_retired() {
+            // Whoever takes it cannot know that it was closed meanwhile, as with one that was used.
+            self.idle.borrow_mut().push(Idle { connection, since: Instant::now(), used: true });
+        }
         Ok(())
     }
 

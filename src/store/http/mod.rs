@@ -33,9 +33,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Speaks HTTP over `stream`, inside TLS where it is given with the host that the server must
-    /// prove to be. Not bounded: the
-    /// caller is.
+    /// Speaks HTTP over `stream`, inside TLS where it is given with the host that the server must prove to be. Not bounded:
+    /// the caller is.
     pub(super) async fn over(stream: TcpStream, tls: Option<(&Tls, &str)>) -> Result<Self, Cause> {
         let stream = tls::over(stream, tls).await?;
         let (sender, driver) = Builder::new().max_buf_size(MOST_OF_A_HEAD).handshake(TokioIo::new(stream)).await?;
