@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cases;
 mod clock;
 mod consul;
 mod crash;
@@ -22,11 +23,13 @@ mod h2spec;
 mod headers;
 mod interop;
 mod kubernetes;
+mod many_clients;
 mod outage;
 mod partition;
 mod planned;
 mod scenario;
 mod slow;
+mod slow_clients;
 mod start;
 mod stream;
 mod tls_app;
