@@ -143,7 +143,10 @@ impl Exchange {
             // Nobody will read the rest of the request, so the client's connection ends with this answer, which says so.
             self.session.leaves_unread(true);
         }
-        headers::relay(head.status, &mut head.headers, origin);
+        if let Err(headers::OddFraming) = headers::relay(head.status, &mut head.headers, origin) {
+            let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app's answer has a length that can be read in several ways");
+            return Attempt::Failed(self, failure);
+        }
         sign(&mut head.headers);
         if !self.held.is_zero() {
             headers::add_held(&mut head.headers, self.held);

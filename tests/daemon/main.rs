@@ -7,6 +7,7 @@
 mod support;
 
 mod browser;
+mod cases;
 mod clock;
 mod consul;
 mod crash;
@@ -23,12 +24,14 @@ mod h2spec;
 mod headers;
 mod interop;
 mod kubernetes;
+mod many_clients;
 mod outage;
 mod partition;
 mod planned;
 mod redirect;
 mod scenario;
 mod slow;
+mod slow_clients;
 mod start;
 mod stream;
 mod tls_app;

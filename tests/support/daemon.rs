@@ -209,6 +209,11 @@ impl Daemon {
         Metrics::of(self.place()).await
     }
 
+    /// The same by the way of those who may give orders, which is open however many clients there are.
+    pub(crate) async fn metrics_aside(&self) -> Metrics {
+        Metrics::of(self.manage.admin).await
+    }
+
     /// Sends a signal to the process.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("signal a node");

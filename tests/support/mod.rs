@@ -10,6 +10,7 @@ pub(crate) mod bulk;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod consul;
+pub(crate) mod crowd;
 pub(crate) mod daemon;
 pub(crate) mod database;
 pub(crate) mod docker;

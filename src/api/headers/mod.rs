@@ -493,23 +493,44 @@ pub(super) enum Origin {
     Leader,
 }
 
+/// An answer whose end the two sides of this node could see at different places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct OddFraming;
+
 /// Makes an answer's head ready to be passed on. A 101 keeps what it says about the switch.
-pub(super) fn relay(status: StatusCode, headers: &mut HeaderMap, origin: Origin) {
-    let mut hop_by_hop = false;
-    for name in headers.keys() {
+///
+/// # Errors
+/// When what it says of its length cannot be passed on: anything but one number, or one single `chunked`. The library reads a
+/// list of equal numbers and the outermost of several encodings, and would then frame as that what is framed otherwise.
+pub(super) fn relay(status: StatusCode, headers: &mut HeaderMap, origin: Origin) -> Result<(), OddFraming> {
+    let (mut hop_by_hop, mut encodings, mut is_odd) = (false, 0, false);
+    for (name, value) in headers.iter() {
         hop_by_hop |= match *name {
             CONNECTION | TE | UPGRADE => true,
+            CONTENT_LENGTH => {
+                is_odd |= !value.as_bytes().iter().all(u8::is_ascii_digit);
+                false
+            }
+            TRANSFER_ENCODING => {
+                encodings += 1;
+                is_odd |= encodings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked");
+                false
+            }
             _ if is_ours(name) => origin == Origin::App || *name == REFUSED,
             _ => is_always_hop_by_hop(name),
         };
     }
+    if is_odd {
+        return Err(OddFraming);
+    }
     if hop_by_hop {
         strip_answer(status, headers, origin);
     }
-    if headers.contains_key(TRANSFER_ENCODING) {
+    if encodings > 0 {
         // RFC 9112 §6.3: the encoding frames the body, so a length beside it is wrong.
         headers.remove(CONTENT_LENGTH);
     }
+    Ok(())
 }
 
 fn strip_answer(status: StatusCode, headers: &mut HeaderMap, origin: Origin) {

@@ -256,17 +256,17 @@ fn a_wait_is_read_from_any_preference() {
 fn an_app_says_nothing_in_our_name_and_a_leader_does() {
     let fields = [("bellwether-epoch", "9"), ("x-a", "1"), ("bellwether-refused", "superseded"), ("keep-alive", "timeout=5"), ("x-b", "2")];
     let mut from_app = head("GET", "/", &fields).headers;
-    relay(StatusCode::OK, &mut from_app, Origin::App);
+    relay(StatusCode::OK, &mut from_app, Origin::App).unwrap();
     assert_eq!(names(&from_app), ["x-a", "x-b"]);
     let mut from_leader = head("GET", "/", &fields).headers;
-    relay(StatusCode::OK, &mut from_leader, Origin::Leader);
+    relay(StatusCode::OK, &mut from_leader, Origin::Leader).unwrap();
     assert_eq!(names(&from_leader), ["x-a", "x-b", "bellwether-epoch"]);
 }
 
 #[test]
 fn a_length_beside_an_encoding_is_dropped() {
     let mut headers = head("GET", "/", &[("content-length", "3"), ("transfer-encoding", "chunked")]).headers;
-    relay(StatusCode::OK, &mut headers, Origin::App);
+    relay(StatusCode::OK, &mut headers, Origin::App).unwrap();
     assert_eq!(names(&headers), ["transfer-encoding"]);
 }
 
@@ -275,5 +275,24 @@ fn a_url_without_a_path_asks_for_the_root() {
     for (target, path) in [("http://a", "/"), ("http://a#b", "/"), ("http://a:1?c", "/?c"), ("http://a/?c#d", "/?c")] {
         let (head, _) = prepared(head("GET", target, &[("host", "b")]));
         assert_eq!(head.uri.to_string(), path, "{target}");
+    }
+}
+
+#[test]
+fn an_answer_with_an_odd_length_is_not_passed_on() {
+    for (odd, lines) in [
+        (false, &[("content-length", "2")][..]),
+        (false, &[("transfer-encoding", "Chunked"), ("content-length", "2")]),
+        (true, &[("content-length", "2, 2")]),
+        (true, &[("content-length", "some")]),
+        (true, &[("transfer-encoding", "gzip, chunked")]),
+        (true, &[("transfer-encoding", "identity")]),
+        (true, &[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")]),
+    ] {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        assert_eq!(relay(StatusCode::OK, &mut headers, Origin::App).is_err(), odd, "{lines:?}");
     }
 }

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -317,9 +317,10 @@ async fn more_calls_at_once_than_one_connection_between_nodes_takes_wait_for_non
 
 #[tokio::test]
 async fn an_app_that_is_not_there_was_sent_nothing() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = Upstream::H2c { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
-    drop(listener);
+    // Bound and never listened on: nobody else is given the port meanwhile.
+    let nobody = TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let upstream = Upstream::H2c { host: "127.0.0.1".to_owned(), port: nobody.local_addr().unwrap().port() };
     let node = TestNode::member("default", Some(upstream), |_| {});
     node.lead(1);
     let mut client = node.client().await;
