@@ -59,7 +59,8 @@ async fn send(node: &Daemon, spoken: Spoken, request: Request<Body>) -> (Respons
 async fn upload(node: &Daemon, spoken: Spoken) {
     let pieces = Pattern::new().pieces().map(|piece| Ok(Frame::data(piece)));
     let request = Request::post(format!("http://{}/", node.address())).header(header::CONTENT_LENGTH, GIGABYTE);
-    let request = request.header(header::HOST, "service").body(StreamBody::new(stream::iter(pieces)).boxed()).expect("a request");
+    let request =
+        request.header(header::HOST, node.address().to_string()).body(StreamBody::new(stream::iter(pieces)).boxed()).expect("a request");
     let (answer, _running) = send(node, spoken, request).await;
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.into_body().collect().await.expect("an answer").to_bytes(), GIGABYTE.to_string());
@@ -68,7 +69,7 @@ async fn upload(node: &Daemon, spoken: Spoken) {
 /// Reads a gigabyte, and stops in between until the app can send no more.
 async fn download(node: &Daemon, spoken: Spoken, app: &BulkApp) {
     let before = app.sent.load(Ordering::Relaxed);
-    let request = Request::get(format!("http://{}/", node.address())).header(header::HOST, "service");
+    let request = Request::get(format!("http://{}/", node.address())).header(header::HOST, node.address().to_string());
     let (answer, _running) = send(node, spoken, request.body(nothing()).expect("a request")).await;
     assert_eq!(answer.status(), StatusCode::OK);
     let (pattern, mut body, mut read, mut rested) = (Pattern::new(), answer.into_body(), 0, false);

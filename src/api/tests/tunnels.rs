@@ -6,9 +6,14 @@ use tokio::net::TcpListener;
 
 use super::http2::{Http2Client, get, websocket};
 use super::rig::*;
+use crate::api::ahead::Ahead;
+use crate::tls::tests::World;
+use crate::tls::{Client, Tls};
 
 /// A Close frame with the code for a restart, as a server sends it.
 const RESTART: &[u8] = b"\x88\x0f\x03\xf4connect again";
+/// More than there is room for on the way to an app that does not read.
+const BUSY: usize = 32 * 1024 * 1024;
 
 /// An app of which the test plays every byte, and two nodes: one in front of it, and one that passes on to that.
 struct Stage {
@@ -266,11 +271,133 @@ async fn whoever_cannot_be_told_sees_a_reset_and_no_end() {
 
         stage.primary.lead(2);
         stage.replica.follow(&stage.primary, 2);
+        let (client, mut app) = stage.tunnel(stage.nodes()[through], "tcp").await;
+        let (mut hearing, mut saying) = client.stream.into_split();
+        let (mut heard, busy) = ([0], vec![b'x'; BUSY]);
+        let ends = async { tokio::join!(hearing.read(&mut heard), saying.write_all(&busy)) };
+        let cut = async {
+            app.exactly(1).await;
+            stage.primary.elect();
+        };
+        let ((hears, says), ()) = tokio::time::timeout(SOON, async { tokio::join!(ends, cut) }).await.expect("it is cut");
+        // Whichever comes upon it first takes it from the other.
+        let kinds = [hears.err(), says.err()].map(|error| error.map(|error| error.kind()));
+        assert!(kinds.contains(&Some(std::io::ErrorKind::ConnectionReset)), "{kinds:?}");
+
+        stage.primary.lead(3);
+        stage.replica.follow(&stage.primary, 3);
         let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "tcp").await;
         app.say("all of it").await;
-        drop(app);
         assert_eq!(client.exactly(9).await, b"all of it");
-        assert_eq!(client.stream.read(&mut [0]).await.expect("an end and no reset"), 0);
+        let (mut hearing, saying) = client.stream.into_split();
+        let _busy = sending(saying, vec![b'x'; BUSY]);
+        assert_eq!(app.exactly(1).await, b"x");
+        drop(app);
+        let end = tokio::time::timeout(SOON, hearing.read(&mut [0])).await.expect("it has ended");
+        assert_eq!(end.expect("an end and no reset"), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_app_that_leaves_input_unread_is_heard_to_its_end() {
+    for through in 0..2 {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("app.sock");
+        let apps = tokio::net::UnixListener::bind(&socket).unwrap();
+        let primary = TestNode::member("default", Some(format!("unix://{}", socket.display()).parse().unwrap()), |_| {});
+        let replica = TestNode::start(None);
+        primary.lead(1);
+        replica.follow(&primary, 1);
+        let mut client = [&primary, &replica][through].client().await;
+        client.say("GET /exec HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n").await;
+        let (mut app, _) = apps.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            request.push(app.read_u8().await.unwrap());
+        }
+        app.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n").await.unwrap();
+        assert_eq!(client.head().await.unwrap().status(), 101);
+
+        assert!(client.heard.is_empty());
+        let (mut hearing, saying) = client.stream.into_split();
+        let _busy = sending(saying, vec![b'x'; 2 * 1024 * 1024]);
+        app.read_u8().await.unwrap();
+        // As much as there is room for on the way to a client that does not read yet.
+        let (piece, mut said) = (vec![b'y'; 16 * 1024], 0);
+        while let Ok(written) = tokio::time::timeout(std::time::Duration::from_millis(200), app.write(&piece)).await {
+            said += written.unwrap();
+        }
+        drop(app);
+        let mut heard = Vec::new();
+        let end = tokio::time::timeout(SOON, hearing.read_to_end(&mut heard)).await.expect("it ends");
+        end.expect("an end and no reset");
+        assert_eq!(heard.len(), said);
+    }
+}
+
+#[tokio::test]
+async fn under_tls_a_tunnel_ends_with_a_goodbye_whatever_its_app_does() {
+    let world = World::new();
+    let app = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = format!("http://{}", app.local_addr().unwrap()).parse().unwrap();
+    let tls = Tls::load(world.lone()).unwrap().0;
+    let primary = TestNode::member("default", Some(upstream), |config| config.tls = Some(tls));
+    primary.lead(1);
+    let connects = Client::read(Some(&world.authority.file()), None).unwrap();
+    let stream = tokio::net::TcpStream::connect(primary.address).await.unwrap();
+    let mut client = connects.connect("127.0.0.1", Ahead::new(stream)).await.unwrap();
+    client.write_all(b"GET /exec HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\nunread").await.unwrap();
+    client.flush().await.unwrap();
+    let mut app = Raw { stream: app.accept().await.unwrap().0, heard: Vec::new() };
+    app.request().await.unwrap();
+    app.say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\nall of it").await;
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"all of it") {
+        heard.push(client.read_u8().await.unwrap());
+    }
+    client.write_all(b"unread").await.unwrap();
+    client.flush().await.unwrap();
+    app.stream.readable().await.unwrap();
+    drop(app);
+    let end = tokio::time::timeout(SOON, client.read(&mut [0])).await.expect("it has ended");
+    assert_eq!(end.expect("nothing is missing"), 0);
+}
+
+#[tokio::test]
+async fn whoever_was_told_by_the_app_is_not_reset_when_its_time_is_over() {
+    for through in 0..2 {
+        let stage = Stage::set().await;
+        let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "websocket").await;
+        app.say(b"\x88\x02\x03\xe8").await;
+        assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
+        stage.primary.step_down(1);
+        let end = tokio::time::timeout(SOON, client.stream.read(&mut [0])).await.expect("its time is over");
+        assert_eq!(end.expect("an end and no reset"), 0);
+        assert!(app.is_closed().await);
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_long_for_whoever_does_not_answer_a_close_frame() {
+    for through in 0..2 {
+        let stage = Stage::set().await;
+        let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "websocket").await;
+        app.say(b"\x88\x02\x03\xe8").await;
+        drop(app);
+        assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
+        for node in stage.nodes() {
+            node.until("nothing is left of it", |totals| totals.running == 0 && totals.connections == 0).await;
+            assert_eq!(outcome(&node.totals(), "failed_cut"), 0);
+        }
+        drop(client);
+
+        let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "websocket").await;
+        client.say(masked(8, b"\x03\xe8")).await;
         client.finish().await;
+        assert_eq!(frame(&mut app).await, (8, b"\x03\xe8".to_vec()));
+        for node in stage.nodes() {
+            node.until("nothing is left of it", |totals| totals.running == 0 && totals.connections == 0).await;
+        }
+        assert!(app.is_closed().await);
     }
 }

@@ -1,13 +1,15 @@
 //! Tunnels: what a connection becomes once client and app have agreed on another protocol (RFC 9110 §7.8).
 //!
 //! Any protocol passes as opaque bytes. Each direction ends by itself: a side that stops sending is told apart from one
-//! that is gone (B86, B132), and an error on either side ends both. A tunnel has no idle limit (B137), counts as running,
-//! and is cut with the tenure or the leader it was made under.
+//! that is gone (B86, B132), and an error on either side ends both; but an app that takes no more may have said all it had to
+//! say, and that is read to its end first. A tunnel has no idle limit (B137), counts as running, and is cut with the tenure
+//! or the leader it was made under.
 //!
 //! A WebSocket can be told before it is cut, and is: both its ends get a Close frame that says "restart", at the next place
 //! where one frame has ended and another has not begun, and a moment to answer it. Where a tenure is lost rather than
 //! laid down, or a replica loses its leader, nothing may be said to the app any more, and only the client is told. Whoever
 //! cannot be told is cut by a reset: `docker exec` takes an end for the end of the command's output, and reports success.
+//! (Unix sockets know no resets, and a stream of HTTP/2 just ends: it carries WebSockets only, which miss the Close frame.)
 
 mod frames;
 #[cfg(test)]
@@ -20,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{join, try_join};
+use futures_util::future::join;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -76,12 +78,23 @@ pub(super) enum Parting {
 
 /// What comes first in the life of a tunnel.
 enum Event {
-    /// Both sides have ended, or one broke.
-    Ended(Result<(), Broken>),
+    /// All that the client sends has been passed on, or that broke.
+    Sent(Result<(), Broken>),
+    /// All that the upstream sends has been passed on, or that broke.
+    Heard(Result<(), Broken>),
     /// The leader's connection ended, and no Close frame was on its way.
     LeaderVanished,
     Told,
     /// Its time is over.
+    Cut,
+}
+
+/// How a tunnel ended.
+enum End {
+    /// As its ends wanted.
+    Plain,
+    Broken(Broken),
+    LeaderVanished,
     Cut,
 }
 
@@ -114,51 +127,69 @@ impl Tunnel {
             source: Source::new(upstream_in, Side::Upstream, &core, &account.to_client, frames()),
             sink: Sink::new(to, Side::Client),
         };
-        let mut watch = Watch { told: websocket, vanishing: websocket && origin == Origin::Leader, until: None };
-        loop {
-            let (outcome, is_to_hear, is_cut) = match watch.next(&mut there, &mut back, &notice).await {
+        let mut watch = Watch::new(websocket, origin);
+        let end = loop {
+            match watch.next(&mut there, &mut back, &notice).await {
                 Event::Told if there.is_open() && back.is_open() => {
                     dismiss(there, back, account, &notice.cut).await;
                     return Parting::Told;
                 }
-                Event::Told => {
-                    // They are about to part already.
-                    watch = Watch { told: false, until: Some(Instant::now() + CLOSE_GRACE), ..watch };
-                    continue;
-                }
+                // They are about to part already.
+                Event::Told => watch.hurry(),
                 // Whoever is about to leave, or has left, need not be told.
-                Event::LeaderVanished if !there.is_open() => {
-                    watch.vanishing = false;
-                    continue;
+                Event::LeaderVanished if !there.is_open() => watch.vanishing = false,
+                Event::LeaderVanished => break End::LeaderVanished,
+                Event::Cut => break End::Cut,
+                // Who takes no more may have answered before, and what it said is still to be read.
+                Event::Sent(Err((Side::Upstream, error))) if watch.refused.is_none() && !there.sink.io.0.is_fenced_off() => {
+                    debug!(%error, "the upstream of a tunnel takes no more");
+                    watch.refused = Some(error);
                 }
-                Event::Cut => (Outcome::Cut, true, true),
-                // It may as well be the app that has ended: a leader that is cut off, or dies, leaves a reset.
-                Event::LeaderVanished => (Outcome::Cut, true, false),
-                Event::Ended(Ok(())) => (Outcome::Answered, false, false),
-                Event::Ended(Err((Side::Client, error))) => {
-                    debug!(%error, "the client's side of a tunnel broke");
-                    (Outcome::Left, false, false)
-                }
-                Event::Ended(Err((Side::Upstream, error))) => {
-                    debug!(%error, "the app's side of a tunnel broke");
-                    let is_over = origin == Origin::Leader || there.sink.io.0.is_fenced_off();
-                    (Outcome::Cut, is_over, is_over)
-                }
-            };
-            account.end(outcome);
-            // The upstream's side goes first: its time is over.
-            let (Pump { source: client, sink: _ }, Pump { source: upstream, sink }) = (there, back);
-            let says_close = is_to_hear && upstream.is_between() && !upstream.closes() && !client.closes() && !sink.ended;
-            drop(upstream);
-            if says_close {
-                timeout(CLOSE_GRACE, part(client, sink, &frames::close(None))).await.ok();
+                Event::Sent(Ok(())) => watch.has_sent(&there),
+                Event::Heard(Ok(())) => watch.has_heard(&back),
+                Event::Sent(Err(broken)) | Event::Heard(Err(broken)) => break End::Broken(broken),
             }
-            return if is_cut && !says_close { Parting::Cut } else { Parting::Told };
+            if watch.is_over() {
+                break End::Plain;
+            }
+        };
+        let (outcome, is_to_hear, is_cut) = match end {
+            End::Plain => (Outcome::Answered, false, false),
+            // The upstream has said goodbye, and is gone; only the client took its time.
+            End::Cut if watch.heard && back.source.is_closed() => (Outcome::Answered, false, false),
+            End::Cut => (Outcome::Cut, true, true),
+            // It may as well be the app that has ended: a leader that is cut off, or dies, leaves a reset.
+            End::LeaderVanished => (Outcome::Cut, true, false),
+            End::Broken((Side::Client, error)) => {
+                debug!(%error, "the client's side of a tunnel broke");
+                (Outcome::Left, false, false)
+            }
+            End::Broken((Side::Upstream, error)) => {
+                debug!(%error, "the app's side of a tunnel broke");
+                let is_over = origin == Origin::Leader || there.sink.io.0.is_fenced_off();
+                (Outcome::Cut, is_over, is_over)
+            }
+        };
+        account.end(outcome);
+        // The upstream's side goes first: its time is over.
+        let (Pump { source: client, sink: _ }, Pump { source: upstream, sink }) = (there, back);
+        let says_close = is_to_hear && upstream.is_between() && !upstream.closes() && !client.closes() && !sink.ended;
+        let knows = upstream.is_closed();
+        drop(upstream);
+        if says_close {
+            timeout(CLOSE_GRACE, part(client, sink, &frames::close(None))).await.ok();
+        } else if knows && !sink.ended {
+            timeout(CLOSE_GRACE, part(client, sink, &[])).await.ok();
+        } else if is_cut && !knows {
+            return Parting::Cut;
+        } else {
+            timeout(CLOSE_GRACE, linger(client, sink)).await.ok();
         }
+        Parting::Told
     }
 }
 
-/// What a tunnel looks out for besides its bytes.
+/// What a tunnel looks out for besides its bytes, and how far it has come.
 struct Watch {
     /// Whether it can be told.
     told: bool,
@@ -166,37 +197,87 @@ struct Watch {
     vanishing: bool,
     /// When it has to have ended.
     until: Option<Instant>,
+    /// Why the upstream takes no more.
+    refused: Option<io::Error>,
+    /// Whether the client has ended.
+    sent: bool,
+    /// Whether the upstream has ended, and the client knows.
+    heard: bool,
 }
 
 impl Watch {
+    fn new(websocket: bool, origin: Origin) -> Self {
+        Self { told: websocket, vanishing: websocket && origin == Origin::Leader, until: None, refused: None, sent: false, heard: false }
+    }
+
+    /// They have a moment left, and need not be told.
+    fn hurry(&mut self) {
+        self.told = false;
+        self.until.get_or_insert_with(|| Instant::now() + CLOSE_GRACE);
+    }
+
+    fn has_sent<R: AsyncRead + Unpin>(&mut self, there: &Pump<R, WireIo>) {
+        self.sent = true;
+        if there.source.closes() {
+            self.hurry();
+        }
+    }
+
+    fn has_heard<W: AsyncWrite + Unpin>(&mut self, back: &Pump<WireIo, W>) {
+        self.heard = true;
+        if back.source.closes() {
+            self.hurry();
+        }
+    }
+
+    /// Whether nothing is left to pass on.
+    fn is_over(&self) -> bool {
+        self.heard && (self.sent || self.refused.is_some())
+    }
+
     /// Passes bytes until something happens.
     async fn next<R, W>(&self, there: &mut Pump<R, WireIo>, back: &mut Pump<WireIo, W>, notice: &Notice) -> Event
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let there = async {
+        let sent = async {
+            if self.refused.is_some() {
+                // It may wait until all of it is taken before it listens.
+                return there.source.discard_all().await;
+            }
             there.pass().await?;
             there.sink.end().await
         };
-        let mut vanished = false;
-        let back = async {
-            back.pass().await?;
-            if self.vanishing && !back.source.closes() {
-                vanished = true;
-                return Err((Side::Upstream, io::ErrorKind::UnexpectedEof.into()));
-            }
-            back.sink.end().await
+        let heard = async {
+            let heard = async {
+                back.pass().await?;
+                if self.vanishing && !back.source.closes() {
+                    return Ok(Event::LeaderVanished);
+                }
+                if let Some(error) = self.refused.as_ref().filter(|error| hides_the_end(error)) {
+                    return Err((Side::Upstream, error.kind().into()));
+                }
+                back.sink.end().await?;
+                Ok(Event::Heard(Ok(())))
+            };
+            heard.await.unwrap_or_else(|broken| Event::Heard(Err(broken)))
         };
-        let event = tokio::select! {
+        tokio::select! {
             biased;
-            ended = try_join(there, back) => Event::Ended(ended.map(drop)),
+            sent = sent, if !self.sent => Event::Sent(sent),
+            event = heard, if !self.heard => event,
             () = notice.cut.cancelled() => Event::Cut,
             () = notice.told.cancelled(), if self.told => Event::Told,
             () = sleep_until(self.until.unwrap_or_else(Instant::now)), if self.until.is_some() => Event::Cut,
-        };
-        if vanished { Event::LeaderVanished } else { event }
+        }
     }
+}
+
+/// Whether a writer that met with `error` has taken a reset from the reader, who comes upon an end in its place. A connection
+/// whose end had come before the reset tells its writer that it is closed.
+fn hides_the_end(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::NotConnected)
 }
 
 /// Tells both ends of a WebSocket that they have to part, and sees them off.
@@ -229,10 +310,15 @@ where
     timeout_at(until, part(client, sink, &[])).await.ok();
 }
 
-/// Says `last` to a client, lets it answer with its own Close frame, and hears it out, so that no reset takes from it what it was told.
+/// Says `last` to a client, lets it answer with its own Close frame, and hears it out.
 async fn part(mut client: Source<impl AsyncRead + Unpin>, mut to_client: Sink<impl AsyncWrite + Unpin>, last: &[u8]) -> Result<(), Broken> {
     to_client.put(last).await?;
     client.discard_to_close().await?;
+    linger(client, to_client).await
+}
+
+/// Tells a client that nothing follows, and hears it out, so that no reset takes from it what it was told.
+async fn linger(mut client: Source<impl AsyncRead + Unpin>, mut to_client: Sink<impl AsyncWrite + Unpin>) -> Result<(), Broken> {
     to_client.end().await?;
     client.discard_all().await
 }

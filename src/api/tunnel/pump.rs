@@ -130,12 +130,17 @@ impl<R: AsyncRead + Unpin> Source<R> {
         self.frames.as_ref().is_some_and(Frames::closes)
     }
 
+    /// Whether a Close frame has come to its end.
+    pub(super) fn is_closed(&self) -> bool {
+        self.frames.as_ref().is_some_and(Frames::is_closed)
+    }
+
     /// Takes what comes and lets it go, until a Close frame has come or the end.
     ///
     /// # Errors
     /// When the side breaks.
     pub(super) async fn discard_to_close(&mut self) -> Result<(), Broken> {
-        while !self.ended && !self.frames.as_ref().is_some_and(Frames::is_closed) {
+        while !self.ended && !self.is_closed() {
             self.discard().await?;
         }
         Ok(())
