@@ -2,8 +2,9 @@
 //!
 //! A connection does not say who is at its other end before its first request. So the limit has a reserve: whoever comes in
 //! through it is served if that is another node, or somebody who asks about this node itself, and else told to come again.
-//! A flood of clients thus locks out neither replicas nor health checks. Whoever comes when the reserve is full, too, is sent
-//! away unheard: to wait in the backlog would look to a load balancer like a node that is only slow.
+//! A crowd of clients thus locks out neither replicas nor health checks, though one that fills the reserve again and again
+//! does. Whoever comes when the reserve is full, too, is sent away unheard: to wait in the backlog would look to a load
+//! balancer like a node that is only slow.
 
 use std::cell::Cell;
 use std::sync::Arc;

