@@ -58,7 +58,8 @@ fn hold(manage: Manage) -> Manage {
 /// Any one of three members may freeze or die.
 #[tokio::test]
 async fn an_ensemble_without_one_of_three_members_costs_no_tenure() {
-    const LONG_TTL: Duration = Duration::from_secs(9);
+    // On a busy machine the others have taken eight seconds to agree on who leads them.
+    const LONG_TTL: Duration = Duration::from_secs(18);
     let store = Store::ZooKeeper(ZooKeeper::start(3, "").await);
     let mut cluster = Cluster::start_on(store, LONG_TTL, [&hold, &hold, &hold]).await;
     let one = cluster.watch();

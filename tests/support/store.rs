@@ -159,8 +159,9 @@ impl Store {
             Self::Mysql(server) => server.restart_empty().await,
             Self::Postgres(server) => server.restart_empty().await,
             Self::Sqlite(sqlite) => {
-                sqlite.unlock().await;
+                // In this order: a tenure that began before the file went would overlap with the next one.
                 sqlite.remove();
+                sqlite.unlock().await;
             }
             Self::ZooKeeper(zookeeper) => {
                 zookeeper.wipe(0);
