@@ -185,8 +185,8 @@ async fn many_first_requests_at_once_find_out_once() {
         let node = app.primary(|_| {});
         let answers = futures_util::future::join_all((0..30).map(|_| post(&node))).await;
         assert!(answers.iter().all(|answer| answer.text() == format!("{version}:5")));
-        if http2 {
-            assert_eq!(app.connections(), 1);
-        }
+        // In HTTP/1.1 each may need a connection of its own, the one that was dialled to find out among them, and none needs two.
+        let most = if http2 { 1 } else { answers.len() };
+        assert!((1..=most).contains(&app.connections()), "{} connections", app.connections());
     }
 }
