@@ -10,6 +10,7 @@ use super::AccessLog;
 use crate::api::error::Verdict;
 use crate::api::headers::{EPOCH, FORWARDED_FOR};
 use crate::api::ledger::Outcome;
+use crate::api::streams;
 
 /// Names a request in the logs of everybody it comes through.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -56,7 +57,7 @@ impl Entry {
             from_node: false,
             method: head.method.clone(),
             target: head.uri.clone(),
-            version: head.version,
+            version: streams::version(head),
             status: None,
             bytes: 0,
             received: None,

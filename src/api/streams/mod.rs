@@ -6,6 +6,9 @@ mod server;
 mod watch;
 mod websocket;
 
+use http::Version;
+use http::request::Parts;
+use hyper::ext::Protocol;
 use hyper::rt::Executor;
 use tokio_util::task::TaskTracker;
 
@@ -33,6 +36,11 @@ impl Shape {
     /// A client's connection: as much as a browser or a gRPC client uses, so that one client cannot take up a node.
     pub(super) const CLIENT: Self =
         Self { streams: 128, stream_window: 256 * 1024, connection_window: 1024 * 1024, frame: 16 * 1024, resets: 20 };
+}
+
+/// The version of HTTP that a request came in. One for a WebSocket over a stream names another, as it was turned into an upgrade.
+pub(super) fn version(head: &Parts) -> Version {
+    if head.extensions.get::<Protocol>().is_some() { Version::HTTP_2 } else { head.version }
 }
 
 /// What a field takes beyond its name and value, as HTTP/2 counts (RFC 9113 §6.5.2).

@@ -273,6 +273,7 @@ async fn a_tunnel_over_a_stream_is_written_down_like_any_other() {
     assert_eq!(tunnel.read(&mut [0; 1]).await.unwrap(), 0);
     let line = paper.objects(2).await.pop().unwrap();
     assert_eq!((&line["bytes"], &line["received"], &line["outcome"]), (&10.into(), &4.into(), &"answered".into()), "{line}");
+    assert_eq!(line["version"], "HTTP/2.0", "{line}");
 }
 
 #[tokio::test]
