@@ -17,10 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::admin::Token;
+use super::fenced::Fenced;
 use super::handshake::is_refusal_of_plain_http;
 use super::headers::EPOCH;
+use super::io::Fence;
 use crate::node::Address;
-use crate::store::Epoch;
 use crate::tls;
 
 /// More than any answer of a node is long.
@@ -42,8 +43,6 @@ pub struct With<'a> {
     pub token: Option<&'a Token>,
     /// TLS, over TCP.
     pub tls: Option<&'a tls::Client>,
-    /// The tenure under which an app is asked.
-    pub epoch: Option<Epoch>,
 }
 
 /// Why a text names no node.
@@ -106,20 +105,48 @@ impl Target {
     /// # Errors
     /// [`ClientError`] when there was no answer; an answer of any status is `Ok`.
     pub async fn ask(&self, method: Method, path: &str, with: With<'_>, limit: Duration) -> Result<Answer, ClientError> {
+        self.ask_behind(None, method, path, with, limit).await
+    }
+
+    /// The same, of the app, by a primary: under the tenure that `fence` is about, once which is over nothing more is said.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask), and when the tenure ends before the question is asked.
+    pub(super) async fn ask_under(
+        &self,
+        fence: Fence,
+        method: Method,
+        path: &str,
+        with: With<'_>,
+        limit: Duration,
+    ) -> Result<Answer, ClientError> {
+        self.ask_behind(Some(fence), method, path, with, limit).await
+    }
+
+    async fn ask_behind(
+        &self,
+        fence: Option<Fence>,
+        method: Method,
+        path: &str,
+        with: With<'_>,
+        limit: Duration,
+    ) -> Result<Answer, ClientError> {
         let tls = with.tls;
+        let broken = |source| ClientError::Exchange { target: self.clone(), source };
+        let request = self.request(method, path, with, fence.as_ref()).map_err(|error| broken(error.into()))?;
         let asked = async {
             let refused = |source| ClientError::Connect { target: self.clone(), source };
             match self {
                 Self::Tcp(address) => {
                     let stream = TcpStream::connect((address.host(), address.port())).await.map_err(refused)?;
-                    let Some(tls) = tls else { return self.exchange(stream, method, path, with).await };
-                    let unshaken = |source: std::io::Error| ClientError::Exchange { target: self.clone(), source: source.into() };
-                    let stream = Box::pin(tls.connect(address.host(), stream)).await.map_err(unshaken)?;
-                    self.exchange(stream, method, path, with).await
+                    let stream = Fenced::new(stream, fence);
+                    let Some(tls) = tls else { return self.exchange(stream, request).await };
+                    let stream = Box::pin(tls.connect(address.host(), stream)).await.map_err(|error| broken(error.into()))?;
+                    self.exchange(stream, request).await
                 }
                 Self::Unix(socket) => {
                     let stream = UnixStream::connect(socket).await.map_err(refused)?;
-                    self.exchange(stream, method, path, with).await
+                    self.exchange(Fenced::new(stream, fence), request).await
                 }
             }
         };
@@ -131,13 +158,12 @@ impl Target {
         Ok(answer)
     }
 
-    async fn exchange<S>(&self, stream: S, method: Method, path: &str, with: With<'_>) -> Result<Answer, ClientError>
+    async fn exchange<S>(&self, stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let broken = |source| ClientError::Exchange { target: self.clone(), source };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(error.into()))?;
-        let request = self.request(method, path, with).map_err(|error| broken(error.into()))?;
         let answered = async {
             let (head, body) = sender.send_request(request).await.map_err(|error| broken(error.into()))?.into_parts();
             let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(broken)?.to_bytes();
@@ -155,15 +181,15 @@ impl Target {
         }
     }
 
-    fn request(&self, method: Method, path: &str, with: With<'_>) -> http::Result<Request<Empty<Bytes>>> {
+    fn request(&self, method: Method, path: &str, with: With<'_>, fence: Option<&Fence>) -> http::Result<Request<Empty<Bytes>>> {
         let host = match self {
             Self::Tcp(address) => address.as_str(),
             Self::Unix(_) => "localhost",
         };
         let mut request = Request::builder().method(method).uri(path).header(HOST, host).header(CONNECTION, "close");
         request = request.header(USER_AGENT, concat!("bellwether/", env!("CARGO_PKG_VERSION")));
-        if let Some(epoch) = with.epoch {
-            request = request.header(EPOCH, epoch.0);
+        if let Some(fence) = fence {
+            request = request.header(EPOCH, fence.epoch.0);
         }
         if let Some(token) = with.token {
             request = request.header(AUTHORIZATION, token.bearer());

@@ -218,7 +218,8 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    fn check(&self) -> io::Result<()> {
+    /// Fails once the tenure is over.
+    pub(super) fn check(&self) -> io::Result<()> {
         if self.roles.current().tenure() == Some(self.epoch) {
             return Ok(());
         }

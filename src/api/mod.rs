@@ -19,6 +19,7 @@ mod dispatch;
 mod engine;
 pub mod error;
 mod feed;
+mod fenced;
 mod forward;
 mod gate;
 mod handshake;

@@ -57,7 +57,7 @@ impl Resign {
         })?;
         let token = token.map(|(token, _)| token);
         let tls = self.secure.client()?;
-        let with = With { token: token.as_ref(), tls: tls.as_ref(), epoch: None };
+        let with = With { token: token.as_ref(), tls: tls.as_ref() };
         let done = runtime()?.block_on(resign(&self.host, with, self.timeout.0))?;
         match self.output {
             Output::Json => print(format_args!("{done}"))?,

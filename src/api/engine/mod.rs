@@ -15,12 +15,15 @@ use tracing::debug;
 
 use super::client::{Answer, ClientError, Target, With};
 use super::headers::EPOCH;
+use super::io::Fence;
 use crate::cluster::Upstream;
 use crate::node::Address;
 use crate::replication::{Role, RoleWatch};
 use crate::store::Epoch;
 use crate::tls;
 
+/// Where an engine is asked, and a node.
+const PATH: &str = "/_ping";
 /// Which API an engine speaks: what makes it one.
 const API_VERSION: HeaderName = HeaderName::from_static("api-version");
 /// On which system it runs containers.
@@ -173,15 +176,14 @@ impl Engine {
     }
 
     async fn ask(&self, source: &Source<'_>, epoch: Epoch) -> Word {
-        let ask = async |target: &Target, with, limit| target.ask(Method::HEAD, "/_ping", with, limit).await;
+        let over = |tls| With { tls, ..With::default() };
         let answer = match source {
             Source::App(App { target, tls }) => {
-                let with = With { tls: tls.as_ref(), epoch: Some(epoch), ..With::default() };
-                ask(target, with, self.app_limit).await
+                let fence = Fence { roles: self.roles.clone(), epoch };
+                target.ask_under(fence, Method::HEAD, PATH, over(tls.as_ref()), self.app_limit).await
             }
             Source::Leader(address) => {
-                let with = With { tls: self.to_nodes.as_ref(), ..With::default() };
-                ask(&Target::Tcp(address.clone()), with, self.longest_wait).await
+                Target::Tcp(address.clone()).ask(Method::HEAD, PATH, over(self.to_nodes.as_ref()), self.longest_wait).await
             }
         };
         match (answer, source) {

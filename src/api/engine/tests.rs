@@ -1,3 +1,5 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{advance, pause, resume};
 
@@ -6,6 +8,8 @@ use crate::api::tests::rig::{Message, Raw, SOON, TestApp, Vacant, until};
 use crate::clock;
 use crate::replication::RolePublisher;
 use crate::store::Leader;
+use crate::tls::Tls;
+use crate::tls::tests::World;
 
 /// More than these tests take.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -24,13 +28,14 @@ impl Rig {
 
     fn with(app: Option<&Upstream>) -> Self {
         // Asking may take as long as the machine likes.
-        Self::patient(app, SOON)
+        Self::patient(app.map(|app| (app, None)), SOON)
     }
 
-    fn patient(app: Option<&Upstream>, limit: Duration) -> Self {
+    fn patient(app: Option<(&Upstream, Option<tls::Client>)>, limit: Duration) -> Self {
         let (roles, watch) = RolePublisher::new();
         let own = "127.0.0.1:1".parse().unwrap();
-        let engine = Engine::new(watch, Some(own), app, None, None);
+        let (app, to_app) = app.map_or((None, None), |(app, tls)| (Some(app), tls));
+        let engine = Engine::new(watch, Some(own), app, to_app, None);
         let engine = Arc::new(Engine { app_limit: limit, longest_wait: limit, ..engine });
         let asking = Arc::clone(&engine);
         let mut tasks = JoinSet::new();
@@ -164,6 +169,35 @@ async fn an_engine_that_is_starting_or_gone_is_asked_again_soon_and_its_last_wor
     rig.assert_says("1.47", Some("1")).await;
 }
 
+/// The handshake takes until then: nothing is asked after it, and not even the handshake ends.
+#[tokio::test]
+async fn an_engine_is_asked_nothing_once_the_tenure_is_over() {
+    let world = World::new();
+    let (tls, _) = Tls::load(world.lone()).unwrap();
+    let to_app = tls::Client::read(Some(&world.authority.file()), None).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let app = Upstream::Https { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+    let rig = Rig::patient(Some((&app, Some(to_app))), SOON);
+    for is_over in [false, true] {
+        rig.lead(if is_over { 2 } else { 1 });
+        let answer = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.peek(&mut [0]).await.unwrap();
+            if is_over {
+                rig.roles.publish(Role::Electing);
+            }
+            let Ok((mut stream, _)) = tls.accept(stream).await else { return false };
+            let mut asked = [0; 14];
+            stream.read_exact(&mut asked).await.unwrap();
+            assert_eq!(&asked, b"HEAD /_ping HT");
+            stream.write_all(&pong("200 OK", "Api-Version: 1.47\r\n")).await.unwrap();
+            true
+        };
+        let (answered, _) = timeout(SOON, async { tokio::join!(answer, rig.says()) }).await.unwrap();
+        assert_eq!(answered, !is_over);
+    }
+}
+
 #[tokio::test]
 async fn a_silent_app_keeps_no_ping_waiting_for_long() {
     let app = TestApp::scripted(|mut raw, _seen| async move {
@@ -171,7 +205,7 @@ async fn a_silent_app_keeps_no_ping_waiting_for_long() {
         raw.is_closed().await;
     })
     .await;
-    let rig = Rig::patient(Some(&app.upstream()), APP_LIMIT);
+    let rig = Rig::patient(Some((&app.upstream(), None)), APP_LIMIT);
     rig.lead(1);
     rig.assert_says(USUAL_API, None).await;
     until("the question is given up", || app.seen.ended() == 1).await;
