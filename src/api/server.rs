@@ -66,7 +66,10 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
     let protocol = if core.config.http2 { preface::protocol(&session).await } else { Some(Protocol::Http1) };
     match protocol {
         Some(Protocol::Http1) => serve_http1(&session, wire).await,
-        Some(Protocol::Http2) => Box::pin(streams::serve(&session, Shape::CLIENT, || core.is_closing())).await,
+        Some(Protocol::Http2) => {
+            let shape = if session.peer.is_trusted() { Shape::PROXY } else { Shape::CLIENT };
+            Box::pin(streams::serve(&session, shape, || core.is_closing())).await;
+        }
         None => core.sheet.close_by(Closing::Idle),
     }
 }

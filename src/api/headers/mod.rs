@@ -132,6 +132,11 @@ impl Peer {
         }
     }
 
+    /// Whether it is a proxy whose word is taken, which passes on what many clients want.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.trusted
+    }
+
     /// Its address, as the app is told; a unix socket has none.
     pub(super) fn address(&self) -> Option<&HeaderValue> {
         self.address.as_ref()

@@ -32,7 +32,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
     let used = Rc::new(Cell::new(false));
     let mut taking = session.taking();
     // Another node watches over the clients that it serves.
-    let watch = (!session.is_shared()).then(|| Watch::new(&core, taking.limit(), shape.streams));
+    let watch = (!session.is_shared()).then(|| Watch::new(&core, taking.limit(), shape.streams, !session.peer.is_trusted()));
     let mut builder = http2::Builder::new(Runner { tasks: tasks.clone(), watch: watch.clone() });
     builder
         .initial_stream_window_size(shape.stream_window)

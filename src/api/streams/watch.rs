@@ -4,7 +4,8 @@
 //! The library sends as much of an answer as the client has room for, and asks for the next piece after that. A piece that
 //! nothing follows is one the client does not take, however well the connection does: its stream is reset, and what it
 //! kept of an app is free again. Requests that are taken back cost the app more than the client (CVE-2023-44487), and the
-//! library counts only those that it had not handed over yet; so there is a budget for all of them.
+//! library counts only those that it had not handed over yet; so there is a budget for all of them. A proxy that is trusted
+//! has none: thousands of clients may leave at once behind it, and it is there to count what each of them does.
 
 use std::cell::{Cell, RefCell};
 use std::pin::{Pin, pin};
@@ -41,6 +42,8 @@ pub(super) struct Watch {
     streams: RefCell<Vec<Weak<Stream>>>,
     /// How many of them there may be before those that have ended are forgotten.
     crowd: usize,
+    /// Whether requests that are taken back are counted.
+    counts: bool,
     budget: Cell<u32>,
     /// The sweep up to which it was refilled.
     refilled: Cell<u32>,
@@ -64,13 +67,15 @@ struct Stream {
 }
 
 impl Watch {
-    /// Watches over a connection of `most` streams, each of which may stand still for as long as `limit`.
-    pub(super) fn new(core: &Rc<Core>, limit: Option<Duration>, most: u32) -> Rc<Self> {
+    /// Watches over a connection of `most` streams, each of which may stand still for as long as `limit`. Requests that are taken
+    /// back are counted if it `counts`.
+    pub(super) fn new(core: &Rc<Core>, limit: Option<Duration>, most: u32, counts: bool) -> Rc<Self> {
         Rc::new(Self {
             core: Rc::clone(core),
             limit,
             streams: RefCell::default(),
             crowd: most as usize * 2,
+            counts,
             budget: Cell::new(BUDGET),
             refilled: Cell::new(core.sweep()),
             spent: Notify::new(),
@@ -129,7 +134,7 @@ impl Watch {
         tokio::select! {
             biased;
             () = stream.cut.notified() => self.core.drop_as(Outcome::Stalled, || running.set(None)),
-            () = running.as_mut().as_pin_mut().expect("it is there until it is cut") => if stream.due.get() {
+            () = running.as_mut().as_pin_mut().expect("it is there until it is cut") => if stream.due.get() && self.counts {
                 self.spend();
             },
         }

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::rig::*;
 use crate::api::Config;
@@ -305,10 +306,9 @@ async fn an_answer_that_nobody_takes_ends_alone_where_its_connection_goes_on() {
     }
 }
 
-/// CVE-2023-44487, as far as the library counts nothing: each request is on its way to the app before it is taken back.
-#[tokio::test]
-async fn requests_that_are_taken_back_again_and_again_end_their_connection() {
-    let app = TestApp::scripted(|mut raw, _| async move {
+/// An app that answers what is quick, and nothing else.
+async fn app_that_may_never_answer() -> TestApp {
+    TestApp::scripted(|mut raw, _| async move {
         while let Some(head) = raw.head().await {
             match head.target() {
                 "/quick" => raw.say(ok("quick")).await,
@@ -316,15 +316,16 @@ async fn requests_that_are_taken_back_again_and_again_end_their_connection() {
             }
         }
     })
-    .await;
-    let [replica, primary] = chain(&app).await;
-    for node in [&replica, &primary] {
-        let mut client = Http2Client::connect(node).await;
-        let mut bystander = Http2Client::connect(node).await;
+    .await
+}
+
+impl Http2Client {
+    /// Takes requests back that are on their way to the app, until the connection ends or `enough` have been. Tells how many.
+    async fn take_back(&mut self, node: &TestNode, enough: impl Fn(u32) -> bool) -> u32 {
         let mut taken_back = 0;
-        while client.sender.ready().await.is_ok() {
+        while !enough(taken_back) && self.sender.ready().await.is_ok() {
             let accepted = node.totals().accepted;
-            let asked = client.sender.send_request(get("/never"));
+            let asked = self.sender.send_request(get("/never"));
             let came = async {
                 while node.totals().accepted == accepted {
                     tokio::task::yield_now().await;
@@ -335,6 +336,62 @@ async fn requests_that_are_taken_back_again_and_again_end_their_connection() {
                 () = came => taken_back += 1,
             }
         }
+        taken_back
+    }
+}
+
+fn trusting(config: &mut Config) {
+    config.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+}
+
+/// Behind a proxy that is trusted there are many clients.
+#[tokio::test]
+async fn a_trusted_proxy_may_take_back_what_its_clients_do() {
+    let app = app_that_may_never_answer().await;
+    let node = TestNode::with(Some(&app), trusting);
+    node.lead(1);
+    let mut proxy = Http2Client::connect(&node).await;
+    let begun = Instant::now();
+    // More than anybody else may, however long it takes.
+    let enough = |taken_back| f64::from(taken_back) > 1_200.0 + 150.0 * begun.elapsed().as_secs_f64();
+    proxy.take_back(&node, enough).await;
+    assert_eq!(proxy.get("/quick").await.2, "quick");
+    assert_eq!(node.totals().closings.iter().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+/// The library's own count, of requests that come and go before anybody has seen them.
+#[tokio::test]
+async fn what_a_trusted_proxy_takes_back_at_once_is_no_flood() {
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = &(payload.len() as u32).to_be_bytes()[1..];
+        [length, &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    let (get, cancel) = (b"\x82\x86\x84\x01\x04test", 8_u32.to_be_bytes());
+    let taken_back = (0..100).flat_map(|n| [frame(1, 5, 2 * n + 1, get), frame(3, 0, 2 * n + 1, &cancel)].concat());
+    let all = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, b""), taken_back.collect(), frame(6, 0, 0, b"question")].concat();
+    for is_trusted in [false, true] {
+        let node = TestNode::with(None, |config| {
+            if is_trusted {
+                trusting(config);
+            }
+        });
+        let mut proxy = node.client().await;
+        proxy.say(&all).await;
+        let answer = proxy.through(&frame(6, 1, 0, b"question")).await;
+        assert_eq!(answer.is_some(), is_trusted);
+        node.until("it is counted", |totals| totals.closings.contains(&("flood", u64::from(!is_trusted)))).await;
+    }
+}
+
+/// CVE-2023-44487, as far as the library counts nothing: each request is on its way to the app before it is taken back.
+#[tokio::test]
+async fn requests_that_are_taken_back_again_and_again_end_their_connection() {
+    let app = app_that_may_never_answer().await;
+    let [replica, primary] = chain(&app).await;
+    for node in [&replica, &primary] {
+        let mut client = Http2Client::connect(node).await;
+        let mut bystander = Http2Client::connect(node).await;
+        let taken_back = client.take_back(node, |_| false).await;
         assert!((1_000..20_000).contains(&taken_back), "{taken_back}");
         node.until("it is counted", |totals| totals.closings.contains(&("flood", 1))).await;
         assert_eq!(bystander.get("/quick").await.2, "quick");
