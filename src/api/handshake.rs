@@ -15,7 +15,7 @@ use crate::api::ahead::Ahead;
 use crate::api::error::{Failure, Reason};
 use crate::api::io::{Socket, Wire};
 use crate::api::ledger::Handshake;
-use crate::api::server::say_last;
+use crate::api::server::{linger, say_last};
 use crate::api::session::UNUSED_SWEEPS;
 use crate::api::worker::Core;
 use crate::tls::{Shown, Tls};
@@ -66,6 +66,12 @@ async fn secure(core: &Rc<Core>, tls: &Tls, stream: TcpStream) -> Option<(Socket
         }
         // What a probe of a load balancer does.
         Ok(Ok(Shaken::Left)) => return None,
+        Ok(Ok(Shaken::Refused(error, stream))) => {
+            debug!(%error, "a TLS handshake failed");
+            core.sheet.shake(Handshake::Failed);
+            linger(&Wire::to_client(Socket::Tcp(stream))).await;
+            return None;
+        }
         Ok(Err(error)) => {
             debug!(%error, "a TLS handshake failed");
             (Handshake::Failed, None)
@@ -79,6 +85,8 @@ async fn secure(core: &Rc<Core>, tls: &Tls, stream: TcpStream) -> Option<(Socket
 /// What came of a connection.
 enum Shaken {
     Done(Socket, Shown),
+    /// Its other end was told why nothing came of it, and may still be sending what nobody will read.
+    Refused(io::Error, TcpStream),
     /// It does not begin like TLS.
     Plain(TcpStream),
     /// It ended before it began.
@@ -89,10 +97,10 @@ async fn shake(tls: &Tls, stream: TcpStream) -> io::Result<Shaken> {
     let mut first = [0];
     Ok(match stream.peek(&mut first).await? {
         0 => Shaken::Left,
-        _ if first[0] == HANDSHAKE => {
-            let (stream, shown) = tls.accept(Ahead::new(stream)).await?;
-            Shaken::Done(Socket::Tls(Box::new(stream.into())), shown)
-        }
+        _ if first[0] == HANDSHAKE => match tls.accept(Ahead::new(stream)).await {
+            Ok((stream, shown)) => Shaken::Done(Socket::Tls(Box::new(stream.into())), shown),
+            Err((error, stream)) => Shaken::Refused(error, stream.tcp),
+        },
         _ => Shaken::Plain(stream),
     })
 }

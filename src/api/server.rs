@@ -202,7 +202,7 @@ pub(super) async fn say_last(wire: &Rc<Wire>, words: &[u8]) {
 }
 
 /// Reads on for a moment after the last answer, so that it is not lost to the reset that closing would cause.
-async fn linger(wire: &Rc<Wire>) {
+pub(super) async fn linger(wire: &Rc<Wire>) {
     let mut io = WireIo(Rc::clone(wire));
     let reading = async {
         io.shutdown().await?;

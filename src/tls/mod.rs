@@ -111,10 +111,11 @@ impl Tls {
     /// Shakes hands with whoever has connected. The caller bounds the time.
     ///
     /// # Errors
-    /// When the other end does not speak TLS as we do, shows no certificate that is asked for, or leaves.
-    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<(TlsStream<S>, Shown)> {
+    /// When the other end does not speak TLS as we do, shows no certificate that is asked for, or leaves. With the stream, on which
+    /// it has been told why: a socket that is dropped while something unread is in it may take that back.
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Result<(TlsStream<S>, Shown), (io::Error, S)> {
         let server = Arc::clone(&self.0.present.load().server);
-        let stream = TlsAcceptor::from(server).accept(stream).await?;
+        let stream = TlsAcceptor::from(server).accept(stream).into_fallible().await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let shown = match shown {
             None => Shown::Nothing,

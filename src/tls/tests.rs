@@ -66,7 +66,7 @@ async fn meet(server: &Tls, client: &Client) -> (std::io::Result<Shown>, std::io
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (accepted, _) = listener.accept().await.unwrap();
     let serve = async {
-        let (mut stream, shown) = server.accept(accepted).await?;
+        let (mut stream, shown) = server.accept(accepted).await.map_err(|(error, _)| error)?;
         stream.write_all(b"hello").await?;
         stream.shutdown().await?;
         Ok(shown)

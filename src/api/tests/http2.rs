@@ -368,7 +368,8 @@ async fn what_a_trusted_proxy_takes_back_at_once_is_no_flood() {
     };
     let (get, cancel) = (b"\x82\x86\x84\x01\x04test", 8_u32.to_be_bytes());
     let taken_back = (0..100).flat_map(|n| [frame(1, 5, 2 * n + 1, get), frame(3, 0, 2 * n + 1, &cancel)].concat());
-    let all = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, b""), taken_back.collect(), frame(6, 0, 0, b"question")].concat();
+    let all =
+        [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, b""), taken_back.collect(), frame(6, 0, 0, b"question")].concat();
     for is_trusted in [false, true] {
         let node = TestNode::with(None, |config| {
             if is_trusted {
