@@ -1,9 +1,10 @@
 //! What one client does with the streams of its connection: whether it takes its answers, each by itself, and how often it
 //! takes a request back.
 //!
-//! The library sends as much of an answer as the client has room for, and asks for the next piece after that. A piece that
-//! nothing follows is one the client does not take, however well the connection does: its stream is reset, and what it
-//! kept of an app is free again. Requests that are taken back cost the app more than the client (CVE-2023-44487), and the
+//! The library takes a piece of an answer over whole once the client has room for any of it, and asks for the next one when it
+//! has room again. A piece that stays is one the client does not take, however well the connection does: its stream is reset, and
+//! what it kept of an app is free again. The last piece cannot be seen to stay. By then the app is free, and what is kept is that
+//! piece, until the stream ends or its connection does, as every idle one has to. Requests that are taken back cost the app more than the client (CVE-2023-44487), and the
 //! library counts only those that it had not handed over yet; so there is a budget for all of them. A proxy that is trusted
 //! has none: thousands of clients may leave at once behind it, and it is there to count what each of them does.
 
