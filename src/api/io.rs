@@ -499,6 +499,10 @@ impl AsyncWrite for WireIo {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // An end says something, too, and TLS sends what it has kept before it says so.
+        if let Some(fence) = &self.0.fence {
+            fence.check()?;
+        }
         self.with(|socket| socket.poll_shutdown(cx))
     }
 }

@@ -13,7 +13,10 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use crate::api::ahead::Ahead;
-use crate::api::io::{Socket, Wire, WireIo};
+use crate::api::io::{Fence, Socket, Wire, WireIo};
+use crate::clock;
+use crate::replication::{Role, RolePublisher};
+use crate::store::Epoch;
 use crate::tls::tests::World;
 use crate::tls::{Client, Tls};
 
@@ -21,6 +24,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// A node's connection to an upstream, on which nothing has been read since the handshake, and the upstream's side of it.
 async fn connected() -> (Rc<Wire>, TlsStream<TcpStream>) {
+    connected_behind(None).await
+}
+
+/// The same, behind a fence.
+async fn connected_behind(fence: Option<Fence>) -> (Rc<Wire>, TlsStream<TcpStream>) {
     let world = World::new();
     let (server, _) = Tls::load(world.lone()).unwrap();
     let client = Client::read(Some(&world.authority.file()), None).unwrap();
@@ -31,7 +39,22 @@ async fn connected() -> (Rc<Wire>, TlsStream<TcpStream>) {
     let stream = connected.unwrap();
     // The tickets.
     comes(&stream.get_ref().0.tcp).await;
-    (Wire::to_upstream(Socket::Tls(Box::new(stream.into())), None), served.unwrap().0)
+    (Wire::to_upstream(Socket::Tls(Box::new(stream.into())), fence), served.unwrap().0)
+}
+
+/// Writes until the system takes no more, and TLS keeps the rest. Tells how much was taken.
+async fn stuff(io: &mut WireIo) -> usize {
+    let mut written = 0;
+    let stuck = poll_fn(|cx| {
+        loop {
+            match Pin::new(&mut *io).poll_write(cx, &[7; 64 * 1024]) {
+                std::task::Poll::Ready(length) => written += length.unwrap(),
+                std::task::Poll::Pending => return std::task::Poll::Ready(()),
+            }
+        }
+    });
+    timeout(LIMIT, stuck).await.unwrap();
+    written
 }
 
 /// Waits until the system has something to read.
@@ -87,17 +110,7 @@ async fn every_end_makes_a_connection_stale() {
 async fn what_tls_keeps_counts_as_unsent_until_it_has_left() {
     let (wire, mut upstream) = connected().await;
     let mut io = WireIo(Rc::clone(&wire));
-    let mut written = 0;
-    // Until the system takes no more, and TLS keeps the rest.
-    let stuck = poll_fn(|cx| {
-        loop {
-            match Pin::new(&mut io).poll_write(cx, &[7; 64 * 1024]) {
-                std::task::Poll::Ready(length) => written += length.unwrap(),
-                std::task::Poll::Pending => return std::task::Poll::Ready(()),
-            }
-        }
-    });
-    timeout(LIMIT, stuck).await.unwrap();
+    let written = stuff(&mut io).await;
     assert!(wire.has_unsent());
     assert!(poll_fn(|cx| std::task::Poll::Ready(Pin::new(&mut io).poll_flush(cx).is_pending())).await);
     let mut read = vec![0; written];
@@ -105,6 +118,25 @@ async fn what_tls_keeps_counts_as_unsent_until_it_has_left() {
     flushed.unwrap().unwrap();
     taken.unwrap().unwrap();
     assert!(!wire.has_unsent());
+}
+
+#[tokio::test]
+async fn nothing_that_tls_keeps_leaves_after_the_tenure_not_even_with_a_goodbye() {
+    let (publisher, roles) = RolePublisher::new();
+    publisher.publish(Role::Primary { epoch: Epoch(1), deadline: clock::now() + LIMIT * 10 });
+    let (wire, mut upstream) = connected_behind(Some(Fence { roles, epoch: Epoch(1) })).await;
+    let mut io = WireIo(Rc::clone(&wire));
+    let written = stuff(&mut io).await;
+    publisher.publish(Role::Electing);
+    let mut read = Vec::new();
+    let ends = async {
+        let ended = io.shutdown().await;
+        drop((io, wire));
+        ended
+    };
+    let (ended, reading) = timeout(LIMIT, async { tokio::join!(ends, upstream.read_to_end(&mut read)) }).await.unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionAborted);
+    assert!(reading.is_err() && read.len() < written, "{} of {written}, {reading:?}", read.len());
 }
 
 #[tokio::test]
