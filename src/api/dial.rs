@@ -14,6 +14,10 @@ use crate::tls;
 
 /// How long an upstream may be silent before its machine is asked whether it is still there.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long from one such question to the next,
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// and how many are asked before it is taken for lost, and its connection with it.
+const QUESTIONS: u32 = 3;
 /// How long a TLS handshake may take, once connected. It waits for work to be done at the other end, of which there may be
 /// a lot at once.
 const HANDSHAKE: Duration = Duration::from_secs(3);
@@ -99,7 +103,7 @@ async fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStre
         match timeout_at(Instant::now() + share, TcpStream::connect(address)).await.map_err(late) {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true)?;
-                let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(Duration::from_secs(2)).with_retries(3);
+                let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(ASK_EVERY).with_retries(QUESTIONS);
                 SockRef::from(&stream).set_tcp_keepalive(&probes)?;
                 return Ok(stream);
             }
@@ -107,4 +111,21 @@ async fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStre
         }
     }
     Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_upstream_s_host_is_asked_whether_it_is_still_there() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream: Upstream = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let dialled = Way::from(upstream).dial(Instant::now() + Duration::from_secs(20), true).await.unwrap();
+        let Socket::Tcp(stream) = dialled else { panic!("a TCP stream") };
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        let asked = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval(), socket.tcp_keepalive_retries());
+        assert_eq!((asked.0.unwrap(), asked.1.unwrap(), asked.2.unwrap()), (SILENCE, ASK_EVERY, QUESTIONS));
+    }
 }

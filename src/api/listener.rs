@@ -23,6 +23,13 @@ use crate::api::{Config, Shared};
 /// How many connections may wait for a worker to accept them.
 const BACKLOG: i32 = 4096;
 
+/// How long a client may be silent before the system asks its host whether it is still there,
+const SILENCE: Duration = Duration::from_secs(60);
+/// how long from one such question to the next,
+const ASK_EVERY: Duration = Duration::from_secs(10);
+/// and how many are asked before a host that answers none is taken for lost, and its connection with it.
+const QUESTIONS: u32 = 6;
+
 /// A place to listen on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Listen {
@@ -225,7 +232,7 @@ fn tcp_socket(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     // Accepted sockets inherit both, which spares two system calls for each of them.
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10)))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE).with_interval(ASK_EVERY).with_retries(QUESTIONS))?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
@@ -365,6 +372,20 @@ mod tests {
             let Listener::Tcp(listener) = listener else { panic!("a TCP listener") };
             assert_eq!(listener.local_addr().unwrap(), address);
         }
+    }
+
+    /// Nobody else finds out about a host that has vanished, where a connection may be silent for as long as it likes.
+    #[test]
+    fn a_client_s_host_is_asked_whether_it_is_still_there() {
+        let (Listen::Tcp(address), mut listeners) = bind_tcp("127.0.0.1:0".parse().unwrap(), 1).unwrap() else { panic!("a TCP address") };
+        let Some(Listener::Tcp(listener)) = listeners.pop() else { panic!("a TCP listener") };
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let accepted = socket2::SockRef::from(&accepted);
+        assert!(accepted.keepalive().unwrap() && accepted.tcp_nodelay().unwrap());
+        let asked = (accepted.tcp_keepalive_time(), accepted.tcp_keepalive_interval(), accepted.tcp_keepalive_retries());
+        assert_eq!((asked.0.unwrap(), asked.1.unwrap(), asked.2.unwrap()), (SILENCE, ASK_EVERY, QUESTIONS));
     }
 
     #[test]
