@@ -170,6 +170,9 @@ pub(super) enum Exchanged {
     Refused(Refusal),
     /// It was not reached; nothing has left this node.
     Unreached(Request<RequestBody>, io::Error),
+    /// No shared connection took it: none could be had, or the one that it was on went, with the word that nothing was done of it,
+    /// and took it along. The leader may be well all the same.
+    Unshared(Option<Request<RequestBody>>, io::Error),
     /// It is somebody else; nothing but a question has left this node.
     Stranger(Request<RequestBody>, Stranger),
     /// It took the request and was lost.
@@ -259,14 +262,15 @@ impl Link {
     pub(super) async fn exchange(self: &Rc<Self>, request: Request<RequestBody>, needs_http2: bool, core: &Rc<Core>) -> Exchanged {
         let _waiting = Waiting::new(&self.waiting);
         let exchanged = if needs_http2 { Box::pin(self.over_mux_only(request, core)).await } else { self.send(request, core).await };
-        if matches!(exchanged, Exchanged::Answered(..) | Exchanged::Refused(_) | Exchanged::Lost(_)) {
-            self.heard.set(true);
+        match &exchanged {
+            Exchanged::Answered(..) | Exchanged::Refused(_) | Exchanged::Unshared(None, _) | Exchanged::Lost(_) => self.heard.set(true),
+            Exchanged::Unreached(..) | Exchanged::Unshared(Some(_), _) | Exchanged::Stranger(..) => {}
         }
         exchanged
     }
 
     /// Sends what may share a connection over the shared one, if there is one, and everything else over the pool.
-    async fn send(self: &Rc<Self>, request: Request<RequestBody>, core: &Core) -> Exchanged {
+    async fn send(self: &Rc<Self>, request: Request<RequestBody>, core: &Rc<Core>) -> Exchanged {
         if !Mux::takes(&request) {
             return self.over_pool(request, core).await;
         }
@@ -280,7 +284,7 @@ impl Link {
                     let exchanged = self.over_pool(request, core).await;
                     // Only somebody who is known to be the leader is asked for more.
                     if self.known.get() {
-                        self.open_mux(false);
+                        self.open_mux(false, core);
                     }
                     exchanged
                 }
@@ -307,33 +311,47 @@ impl Link {
         }
         // Others may wait for the same connection, and fill it first.
         for _ in 0..=mux::MOST {
-            self.open_mux(true);
-            self.mux.settles().await;
+            self.open_mux(true, core);
+            let was_opening = self.mux.settles().await;
             request = match self.over_mux(request, true).await {
                 Ok(exchanged) => return exchanged,
                 Err(request) if self.mux.is_unknown() => return self.over_pool(request, core).await,
                 Err(request) => request,
             };
+            if !was_opening {
+                break;
+            }
         }
-        Exchanged::Unreached(request, io::Error::other("it gave no connection for HTTP/2"))
+        Exchanged::Unshared(Some(request), io::Error::other("it gave no connection for HTTP/2"))
     }
 
     /// Sends a request over the shared connection, if there is one that has room; else here it is again.
     async fn over_mux(&self, request: Request<RequestBody>, insists: bool) -> Result<Exchanged, Request<RequestBody>> {
         Ok(match self.mux.send(request, insists).await {
             streams::Sent::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
-            streams::Sent::Refused(_) => Exchanged::Refused(Refusal { may_be_executed: false }),
+            streams::Sent::Refused(error) => Exchanged::Unshared(None, io::Error::other(because(&error))),
             streams::Sent::Lost(error) => Exchanged::Lost(error),
             streams::Sent::Unsent(request) => return Err(request),
         })
     }
 
-    /// Opens a shared connection, unless that is under way or done, or has just failed.
-    fn open_mux(self: &Rc<Self>, insists: bool) {
-        if self.mux.wants_opening(insists) {
-            let link = Rc::clone(self);
-            self.pool.spawn(async move { link.mux.run(&link.pool, link.host.clone()).await });
+    /// Opens a shared connection, unless that is under way or done, or has just failed. Where it fails, the leader is asked
+    /// whether it serves at all.
+    fn open_mux(self: &Rc<Self>, insists: bool, core: &Rc<Core>) {
+        if !self.mux.wants_opening(insists) {
+            return;
         }
+        let (link, core) = (Rc::clone(self), Rc::clone(core));
+        self.pool.spawn(async move {
+            let Err(error) = link.mux.run(&link.pool, link.host.clone()).await else { return };
+            debug!(%error, leader = %link.leader.address, "no shared connection to the leader");
+            let serves = link.pool.visit(async |leader: &mut Greeting<'_>| link.ask_to_serve(leader, &core).await).await;
+            if let Err(error) = serves
+                && !link.pool.is_retired()
+            {
+                link.has_trouble(format!("the leader {} cannot be reached: {error}", link.leader.address), &core);
+            }
+        });
     }
 
     /// Sends a request over a connection that it has for itself.

@@ -55,6 +55,19 @@ pub(super) async fn forward(mut exchange: Box<Exchange>, leader: &Leader) -> Att
             link.has_trouble(message.clone(), &core);
             again(exchange, message)
         }
+        Exchanged::Unshared(request, error) => {
+            debug!(%error, leader = %leader.address, "no shared connection took a request");
+            // One that is gone is a copy, if its body could be kept.
+            if let Some(request) = request {
+                exchange.put_back(request);
+            }
+            let message = format!("the leader {} did not take the request: {error}", leader.address);
+            if exchange.is_whole() {
+                return again(exchange, message);
+            }
+            let failure = exchange.fail(Reason::UpstreamFailed, format!("{message}, and its body is too long to be sent again"));
+            Attempt::Failed(exchange, failure)
+        }
         Exchanged::Stranger(request, stranger) => {
             exchange.put_back(request);
             let message = format!("{} {stranger}", leader.address);

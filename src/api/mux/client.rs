@@ -117,39 +117,44 @@ impl Mux {
     }
 
     /// Opens a connection at `host` and serves it until it ends. Dropped, it cuts off whatever runs on it.
-    pub(in crate::api) async fn run(&self, pool: &Rc<Pool>, host: HeaderValue) {
+    ///
+    /// # Errors
+    /// When none could be opened.
+    pub(in crate::api) async fn run(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<()> {
         let opened = self.open(pool, host).await;
-        let mut running = None;
-        let next = match opened {
-            Ok(Some((lane, runs))) if !pool.is_retired() => {
+        let (next, running) = match opened {
+            Ok(Some((lane, running))) if !pool.is_retired() => {
                 self.state.borrow_mut().lanes.push(lane);
-                running = Some(runs);
-                Next::After(Instant::now())
+                (Next::After(Instant::now()), Ok(Some(running)))
             }
             Ok(None) => {
                 debug!("the leader takes one request at a time on each connection");
-                Next::Unknown
+                (Next::Unknown, Ok(None))
             }
-            Ok(Some(_)) | Err(_) => Next::After(Instant::now() + PAUSE),
+            Ok(Some(_)) => (Next::After(Instant::now() + PAUSE), Ok(None)),
+            Err(error) => (Next::After(Instant::now() + PAUSE), Err(error)),
         };
         self.state.borrow_mut().next = next;
         self.settled.notify_waiters();
-        if let Some(running) = running {
+        if let Some(running) = running? {
             running.await;
         }
+        Ok(())
     }
 
-    /// Waits while one is being opened.
+    /// Waits while one is being opened; false where none is.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
-    pub(in crate::api) async fn settles(&self) {
+    pub(in crate::api) async fn settles(&self) -> bool {
         let mut settled = pin!(self.settled.notified());
         settled.as_mut().enable();
-        if self.state.borrow().next == Next::Opening {
+        let opening = self.state.borrow().next == Next::Opening;
+        if opening {
             // Whoever opens it may have been cut off.
             timeout(self.limits.connect_timeout * 2, settled).await.ok();
         }
+        opening
     }
 
     /// `None` where the leader does not agree.

@@ -21,3 +21,4 @@ mod secured;
 mod sharing;
 mod switching;
 mod tunnels;
+mod unshared;
