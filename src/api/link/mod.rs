@@ -1,29 +1,27 @@
 //! How one worker reaches the leader.
 //!
 //! A [`Link`] is how one worker reaches one leader in one tenure; how it does so is nobody else's business: over one
-//! connection that many requests share, where they and the leader can, and else over a pool of connections. Before the
-//! first request of a tenure, the leader is asked who it is, so that a wrong `--advertise` never
-//! delivers requests to a stranger (B80) or to ourselves (B67).
+//! connection that many requests share, where they and the leader can, and else over a pool of connections.
+
+mod links;
+mod stranger;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::header::{HOST, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Limited};
+use http::header::HeaderValue;
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use serde::Deserialize;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::api::Limits;
 use crate::api::carrier::Carrier;
 use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
-use crate::api::handshake::is_refusal_of_plain_http;
 use crate::api::headers::{Hop, Refusal};
 use crate::api::mux::{self, LargeAnswers, Mux};
 use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
@@ -34,10 +32,12 @@ use crate::backoff::Backoff;
 use crate::cluster::Upstream;
 use crate::node::BootId;
 use crate::store::Leader;
-use crate::tls::{Tls, Untrusted};
+use crate::tls::Tls;
 
-/// How long requests that run at a leader may go on after another one was elected, unless half a TTL is less.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) use links::Links;
+use stranger::Introduction;
+pub(super) use stranger::Stranger;
+
 /// How soon a leader that took no request is asked whether it serves; the pause doubles from here
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// up to here.
@@ -46,89 +46,6 @@ const LAST_PAUSE: Duration = Duration::from_millis(250);
 const WARN_EVERY: Duration = Duration::from_secs(10);
 /// How long requests wait without a word from their leader before it is asked whether it is still there.
 const SUSPICION: Duration = Duration::from_secs(1);
-/// The longest self-description of a node that is read.
-const INTRODUCTION: usize = 16 * 1024;
-
-/// The leaders that one worker forwards to: the present one, and those that requests still run at.
-pub(super) struct Links {
-    boot: BootId,
-    tls: Option<Tls>,
-    limits: Limits,
-    grace: Duration,
-    current: RefCell<Option<Rc<Link>>>,
-    leaving: RefCell<Vec<(Instant, Rc<Link>)>>,
-}
-
-impl Links {
-    pub(super) fn new(boot: BootId, limits: Limits, ttl: Duration, tls: Option<Tls>) -> Self {
-        Self { boot, tls, limits, grace: GRACE.min(ttl / 2), current: RefCell::default(), leaving: RefCell::default() }
-    }
-
-    /// The link to `leader`, made at its first request. No other leader gets another request.
-    pub(super) fn to(&self, leader: &Leader) -> Rc<Link> {
-        if let Some(link) = self.current.borrow().as_ref().filter(|link| link.leader == *leader) {
-            return Rc::clone(link);
-        }
-        self.keep_only(Some(leader));
-        let link = self.returning(leader).unwrap_or_else(|| Rc::new(Link::new(leader.clone(), self.boot, self.limits, self.tls.as_ref())));
-        *self.current.borrow_mut() = Some(Rc::clone(&link));
-        link
-    }
-
-    /// The link to the present leader, if it is in trouble.
-    pub(super) fn troubled(&self) -> Option<Rc<Link>> {
-        self.current.borrow().as_ref().filter(|link| link.trouble.borrow().is_some()).cloned()
-    }
-
-    /// A leader that was out of sight for a moment, in the same tenure.
-    fn returning(&self, leader: &Leader) -> Option<Rc<Link>> {
-        let mut leaving = self.leaving.borrow_mut();
-        let index = leaving.iter().position(|(_, link)| link.leader == *leader)?;
-        let (_, link) = leaving.swap_remove(index);
-        link.pool.revive();
-        Some(link)
-    }
-
-    /// Closes what is idle at any other leader (B77). What runs there gets a moment to finish: a leader that is frozen
-    /// never would.
-    pub(super) fn keep_only(&self, leader: Option<&Leader>) {
-        let gone = self.current.borrow_mut().take_if(|link| Some(&link.leader) != leader);
-        if let Some(link) = gone {
-            link.pool.retire();
-            link.mux.retire();
-            self.leaving.borrow_mut().push((Instant::now() + self.grace, link));
-        }
-    }
-
-    /// Has those tunnels end that can be told to: this node is about to.
-    pub(super) fn tell(&self) {
-        let leaving = self.leaving.borrow();
-        for link in self.current.borrow().iter().chain(leaving.iter().map(|(_, link)| link)) {
-            link.pool.tell();
-        }
-    }
-
-    /// Closes what is idle for too long, and cuts what is lost or has had its grace; called now and then.
-    pub(super) fn sweep(&self, core: &Rc<Core>) {
-        let current = self.current.borrow().clone();
-        if let Some(link) = current {
-            link.pool.sweep();
-            if link.is_lost(core) {
-                warn!(leader = %link.leader.address, "the leader has stopped answering: cutting what waits for it");
-                self.current.borrow_mut().take();
-                link.pool.cut();
-            }
-        }
-        let now = Instant::now();
-        self.leaving.borrow_mut().retain(|(until, link)| {
-            if now >= *until {
-                debug!(leader = %link.leader.address, "cutting what still runs at a former leader");
-                link.pool.cut();
-            }
-            now < *until
-        });
-    }
-}
 
 /// How one worker reaches one leader in one tenure.
 pub(super) struct Link {
@@ -398,23 +315,7 @@ impl Link {
 
     /// Asks a leader who it is.
     async fn meet(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<Introduction> {
-        let service = &core.shared.service;
-        let mut question = Request::new(RequestBody::Empty);
-        *question.method_mut() = Method::GET;
-        *question.uri_mut() = Uri::from_static("/_bellwether/leader");
-        question.headers_mut().insert(HOST, self.host.clone());
-        let answer = leader.ask(question).await.map_err(|error| io::Error::other(because(&error)))?;
-        let status = answer.status();
-        let introduction = Limited::new(answer.into_body(), INTRODUCTION).collect().await.map_err(io::Error::other)?.to_bytes();
-        let somebody = match serde_json::from_slice::<Introduction>(&introduction) {
-            Ok(somebody) if somebody.service == *service && somebody.id == core.boot.to_string() => {
-                return Err(io::Error::other(Stranger::Ourselves));
-            }
-            Ok(somebody) if somebody.service == *service => somebody,
-            Err(_) if is_refusal_of_plain_http(status, &introduction) => return Err(io::Error::other(Stranger::SpeaksTls)),
-            Ok(_) | Err(_) => return Err(io::Error::other(Stranger::Other(service.clone()))),
-        };
-        leader.settle().await.map_err(io::Error::other)?;
+        let somebody = stranger::meet(leader, &self.host, core).await?;
         self.known.set(true);
         Ok(somebody)
     }
@@ -483,41 +384,6 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
-    }
-}
-
-/// What of a node's `/_bellwether/leader` says who it is.
-#[derive(Deserialize)]
-struct Introduction {
-    service: String,
-    id: String,
-    #[serde(default)]
-    role: String,
-    #[serde(default)]
-    epoch: u64,
-}
-
-/// Who answers at a leader's address instead of the leader.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Stranger {
-    /// Something else, or a node of another election.
-    #[error("is not a node of election {0}: check its --advertise")]
-    Other(String),
-    /// This very node.
-    #[error("is this node itself, which is not the primary")]
-    Ourselves,
-    /// A node that was started with other flags.
-    #[error("speaks TLS, and this node does not: start all nodes with --tls, or none")]
-    SpeaksTls,
-    /// Somebody whose certificate is not the leader's, or who has none.
-    #[error("is not believed to be the leader: {0}")]
-    Untrusted(Untrusted),
-}
-
-impl Stranger {
-    /// Who it is that an attempt to connect came upon, if it came upon anybody.
-    fn behind(error: io::Error) -> Result<Self, io::Error> {
-        error.downcast::<Self>().or_else(|error| error.downcast::<Untrusted>().map(Self::Untrusted))
     }
 }
 
