@@ -68,7 +68,8 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,
         Err(failure) => {
-            session.leaves_unread(!body.is_end_stream());
+            // Who says what can be read in several ways is not listened to any further.
+            session.leaves_unread(true);
             return Ok(failed(&session, ticket, failure, Taste::of(&head.headers)));
         }
     };

@@ -3,6 +3,8 @@
 //! Every other field is passed on as it came, in its order and with its duplicates, its name in lower case. Where nothing
 //! has to go, nothing is moved: the field map is rebuilt only when a field in it is for this hop alone.
 
+mod host;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
@@ -23,6 +25,7 @@ use crate::api::{Config, Limits, Right};
 use crate::node::BootId;
 use crate::store::Epoch;
 use crate::tls::Shown;
+use host::is_host;
 
 /// The fencing token, on requests to the app and on every forwarded answer.
 pub(super) const EPOCH: HeaderName = HeaderName::from_static("bellwether-epoch");
@@ -213,7 +216,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
     if head.version == Version::HTTP_2 && hop.is_none() {
         one_authority(head)?;
     }
-    if !head.headers.get(HOST).is_none_or(is_host) {
+    if !head.headers.get(HOST).is_none_or(|host| is_host(host.as_bytes())) {
         return Err(Failure::not_sent(Reason::BadRequest, "the request's Host is no host"));
     }
     let taste = if found.names_html { Taste::of(&head.headers) } else { Taste::Json };
@@ -333,11 +336,6 @@ impl Found {
     }
 }
 
-/// Whether a value has the characters that a host and a port may have (RFC 3986 §3.2.2).
-fn is_host(value: &HeaderValue) -> bool {
-    value.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
-}
-
 fn is_ours(name: &HeaderName) -> bool {
     name.as_str().starts_with("bellwether-")
 }
@@ -434,12 +432,16 @@ fn origin_form(head: &mut Parts) -> Result<(), Failure> {
     if head.method == Method::CONNECT {
         return Err(Failure::not_sent(Reason::BadRequest, "CONNECT is for forward proxies: this node only passes requests on to its app"));
     }
+    if head.uri.path() == "*" && head.method != Method::OPTIONS {
+        return Err(Failure::not_sent(Reason::BadRequest, "only OPTIONS is asked of a server as a whole, by * (RFC 9112 §3.2.4)"));
+    }
     let Some(authority) = head.uri.authority() else { return Ok(()) };
     let Some(target) = head.uri.path_and_query().filter(|_| head.uri.scheme().is_some()) else {
         return Err(Failure::not_sent(Reason::BadRequest, "the request target is neither a path nor a URL"));
     };
     let host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_user, host)| host);
-    let host = HeaderValue::from_str(host).map_err(|_| Failure::not_sent(Reason::BadRequest, "the request target names no usable host"))?;
+    let host = Some(host).filter(|host| is_host(host.as_bytes())).and_then(|host| HeaderValue::from_str(host).ok());
+    let host = host.ok_or_else(|| Failure::not_sent(Reason::BadRequest, "the request target names no usable host"))?;
     head.headers.insert(HOST, host);
     // The path of a URL that has none, or only a fragment, is written as nothing once it stands alone.
     head.uri = if target.as_str() == "/" { Uri::from_static("/") } else { Uri::from(target.clone()) };

@@ -1,5 +1,8 @@
 //! Requests and answers pass through one hop or two as if there were none.
 
+use http_body_util::{BodyExt, Full};
+
+use super::http2::{Http2Client, read};
 use super::rig::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -329,20 +332,26 @@ async fn a_node_serves_on_unix_sockets_and_reaches_its_app_over_one() {
 }
 
 #[tokio::test]
-async fn a_request_names_its_host_once_and_in_its_characters() {
-    // RFC 9112 §3.2.
+async fn a_request_names_one_host_and_one_that_can_be() {
+    // RFC 9112 §3.2, RFC 9110 §7.2, RFC 3986 §3.2.2.
     let app = TestApp::hello().await;
     let (primary, replica) = chain(&app);
     for node in [&primary, &replica] {
-        for host in ["", "Host: a b\r\n", "Host: a/b\r\n", "Host: caf\u{e9}\r\n", "Host: a\r\nHost: a\r\n"] {
+        for host in ["a b", "a/b", "caf\u{e9}", "a\r\nHost: a", "[::1:80", "[::1", "[a]", "a:1:2", "a:b", "a%zz"] {
             let mut client = node.client().await;
-            client.say(format!("GET / HTTP/1.1\r\n{host}\r\n")).await;
-            assert_eq!(client.answer().await.status(), 400, "{host:?}");
+            client.say(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+            let answer = client.answer().await;
+            assert_eq!((answer.status(), answer.field("connection")), (400, Some("close")), "{host:?}");
+            assert!(client.is_closed().await);
         }
-        for host in ["Host: \r\n", "Host: [::1]:80\r\n", "Host: a-b_c.example:8080\r\n"] {
+        let mut without = node.client().await;
+        without.say("GET / HTTP/1.1\r\n\r\n").await;
+        assert_eq!(without.answer().await.status(), 400);
+        // A name is not resolved, and need not be one that anybody resolves.
+        for host in ["", "[::1]:80", "a-b_c.example:8080", "a..b", "a%41"] {
             let mut client = node.client().await;
-            client.say(format!("GET / HTTP/1.1\r\n{host}\r\n")).await;
-            assert_eq!(client.answer().await.status(), 200, "{host:?}");
+            client.say(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+            assert_eq!((client.answer().await.status(), app.last().field("host")), (200, Some(host)), "{host:?}");
         }
         let mut old = node.client().await;
         old.say("GET / HTTP/1.0\r\n\r\n").await;
@@ -350,6 +359,38 @@ async fn a_request_names_its_host_once_and_in_its_characters() {
         let mut old = node.client().await;
         old.say("POST / HTTP/1.0\r\nContent-Length: 1\r\n\r\nx").await;
         assert_eq!(old.answer().await.status(), 200, "over a connection of its own neither");
+    }
+}
+
+/// What names a host elsewhere than in `Host` is looked at in the same way, as far as the library has not refused it.
+#[tokio::test]
+async fn a_target_names_one_that_can_be_too() {
+    let app = TestApp::hello().await;
+    let (primary, replica) = chain(&app);
+    for node in [&primary, &replica] {
+        for (target, status) in [
+            ("http://a..b:80/", 200),
+            ("http://[::1]/", 200),
+            ("http://a:1:2/", 400),
+            ("http://[::1/", 400),
+            ("http://[a]/", 400),
+            ("http://a:b/", 400),
+            ("http://a%zz/", 400),
+            ("*", 400),
+        ] {
+            let mut client = node.client().await;
+            client.say(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n")).await;
+            assert_eq!(client.answer().await.status(), status, "{target}");
+            // HTTP/2 has what names the host in a field of its own, of which the library knows only the characters.
+            let Ok(uri) = target.parse::<http::Uri>() else { continue };
+            let request = http::Request::get(uri).body(Full::default().boxed()).unwrap();
+            if request.uri().authority().is_some() {
+                assert_eq!(read(Http2Client::connect(node).await.send(request).await.unwrap()).await.0, status, "{target}");
+            }
+        }
+        let mut client = node.client().await;
+        client.say("OPTIONS * HTTP/1.1\r\nHost: test\r\n\r\n").await;
+        assert_eq!((client.answer().await.status(), app.last().line), (200, "OPTIONS * HTTP/1.1".to_owned()));
     }
 }
 
