@@ -21,6 +21,7 @@ use http::{HeaderMap, Method, StatusCode, Version};
 use crate::api::error::{Failure, Reason};
 use crate::api::handshake::Channel;
 use crate::api::page::{Taste, names_html};
+use crate::api::streams;
 use crate::api::{Config, Limits, Right};
 use crate::node::BootId;
 use crate::store::Epoch;
@@ -238,7 +239,8 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<
         join_cookies(&mut head.headers);
     }
     let needs_http2 = head.version == Version::HTTP_2 && trailers;
-    let received = std::mem::replace(&mut head.version, Version::HTTP_11);
+    let received = streams::version(head);
+    head.version = Version::HTTP_11;
     if upgrade {
         head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     } else if trailers {

@@ -432,6 +432,7 @@ async fn a_websocket_over_a_stream_is_an_upgrade_to_the_app() {
         assert!(!answer.headers().contains_key("sec-websocket-accept"), "which means nothing here");
         let seen = app.last();
         assert_eq!((seen.line.as_str(), seen.field("host")), ("GET /chat HTTP/1.1", Some("shop.example")));
+        assert_eq!(seen.field("via"), Some("2 bellwether"), "the version that the client speaks");
         assert_eq!(seen.field("sec-websocket-key").map(str::len), Some(24));
         assert_eq!(seen.field("sec-websocket-version"), Some("13"));
 
