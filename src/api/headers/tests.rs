@@ -1,5 +1,13 @@
+use http::header::{CONNECTION, HeaderValue, TE, UPGRADE, VIA};
+use http::request::Parts;
+use http::{Request, StatusCode};
+
+use super::strip::is_ours;
 use super::*;
-use http::Request;
+use crate::api::error::Reason;
+use crate::api::handshake::Channel;
+use crate::api::{Config, Limits};
+use crate::tls::Shown;
 
 fn config(trusted: &str) -> Config {
     Config {
@@ -197,8 +205,8 @@ fn a_list_of_proxies_is_continued_for_those_who_are_trusted() {
 #[test]
 fn an_ipv4_client_of_a_dual_stack_listener_is_known_by_its_ipv4_address() {
     let peer = Peer::new(Some("::ffff:10.1.2.3".parse().unwrap()), &config("10.0.0.0/8"));
-    assert!(peer.trusted);
-    assert_eq!(peer.address.unwrap(), "10.1.2.3");
+    assert!(peer.is_trusted());
+    assert_eq!(peer.address().unwrap(), "10.1.2.3");
 }
 
 #[test]
