@@ -19,6 +19,7 @@ beyond_debian() {
     "$(dirname "$0")/python.sh" kubernetes-37.0.2 kubernetes==37.0.2
     "$(dirname "$0")/python.sh" python-clients-2 grpcio==1.85.3 websockets==17.4 kosoku==0.1.0 uvicorn==0.54.0
     "$(dirname "$0")/python.sh" python-httpx-1 "httpx[http2]==0.28.1" h2==4.3.0
+    "$(dirname "$0")/python.sh" python-hypercorn-1 hypercorn==0.18.0 h2==4.4.1 wsproto==1.3.2
 }
 
 case "${1:-}" in

@@ -1,13 +1,8 @@
 //! What an answer comes over, until it has ended.
 
-use std::rc::Rc;
-
-use bytes::Bytes;
-
-use crate::api::io::Wire;
 use crate::api::pool::Lease;
 use crate::api::streams;
-use crate::api::tunnel::Notice;
+use crate::api::tunnel::{Far, Notice};
 
 /// What an answer comes over, until it has ended.
 pub(super) enum Carrier {
@@ -15,6 +10,8 @@ pub(super) enum Carrier {
     Connection(Lease),
     /// A stream of a shared one.
     Stream(streams::Stream),
+    /// A stream that has become a tunnel.
+    Tunnel(Box<(Far, Notice)>),
 }
 
 impl Carrier {
@@ -23,15 +20,19 @@ impl Carrier {
         match self {
             Self::Connection(lease) => lease.give_back(),
             Self::Stream(stream) => drop(stream),
+            Self::Tunnel(tunnel) => drop(tunnel),
         }
     }
 
-    /// The bare connection, after its upstream has switched protocols, with what was read beyond the switch; and what
-    /// says when it must end.
-    pub(super) async fn into_tunnel(self) -> Option<(Rc<Wire>, Bytes, Notice)> {
+    /// What it has become after its upstream has switched protocols, and what says when that must end.
+    pub(super) async fn into_tunnel(self) -> Option<(Far, Notice)> {
         match self {
-            Self::Connection(lease) => lease.into_tunnel().await,
-            // Nothing that asks for an upgrade goes over a shared connection.
+            Self::Connection(lease) => {
+                let (wire, early, notice) = lease.into_tunnel().await?;
+                Some((Far::connection(wire, early), notice))
+            }
+            Self::Tunnel(tunnel) => Some(*tunnel),
+            // There is no switch of protocols over HTTP/2 (RFC 9113 §8.6).
             Self::Stream(_) => None,
         }
     }

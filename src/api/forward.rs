@@ -158,13 +158,13 @@ impl Exchange {
             head.extensions.insert(ReasonPhrase::from_static(b""));
         }
         let body = if switches {
-            let Some((upstream, early, notice)) = Box::pin(carrier.into_tunnel()).await else {
+            let Some((upstream, notice)) = Box::pin(carrier.into_tunnel()).await else {
                 let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app's connection broke at its switch of protocols");
                 return Attempt::Failed(self, failure);
             };
             let websocket = is_websocket(&head.headers);
             let Self { session, ticket, hidden, .. } = *self;
-            session.becomes(Next::Tunnel(Tunnel { upstream, origin, early, notice, websocket, ticket, hidden }));
+            session.becomes(Next::Tunnel(Tunnel { upstream, origin, notice, websocket, ticket, hidden }));
             ResponseBody::empty()
         } else {
             let Self { session, ticket, feed, hidden, .. } = *self;

@@ -4,7 +4,9 @@
 //! What it chose on the newest connection is what is expected of the next one. A connection on which it chooses HTTP/1.1 is
 //! handed back, for the pool to go on with, and the other way round.
 //!
-//! Another one is opened when all are full, so that calls which last, as those of gRPC may, keep nobody waiting.
+//! Another one is opened when all are full, so that calls which last, as those of gRPC may, keep nobody waiting. WebSockets,
+//! which last by their nature, have connections of their own, as many as they need; an app takes them over HTTP/2 only if it
+//! has said so.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
@@ -12,6 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
 use http::uri::{Authority, Scheme, Uri};
 use http::{Request, Version};
 use tokio::sync::Semaphore;
@@ -19,29 +22,55 @@ use tokio::time::timeout;
 
 use crate::api::Limits;
 use crate::api::carrier::Carrier;
+use crate::api::error::Reason;
 use crate::api::feed::RequestBody;
 use crate::api::io::Wire;
 use crate::api::pool::{Pool, Sent, Unsent};
-use crate::api::streams::{self, Lane, Shape};
+use crate::api::streams::{self, Connect, Lane, Shape, asks_for_websocket};
 use crate::cluster::Upstream;
 
 /// What one connection may have under way: no body waits for another's reader.
 const SHAPE: Shape =
     Shape { streams: 100, stream_window: 256 * 1024, connection_window: 100 * 256 * 1024, frame: 16 * 1024, resets: 1_000 };
-/// How many connections there may be; beyond that, requests wait for a place on one.
+/// How many connections there may be for requests; beyond that, they wait for a place on one.
 const MOST: usize = 32;
 /// How long a request may wait for its turn to open one.
 const LONGEST_QUEUE: Duration = Duration::from_secs(30);
 /// How many times a request is taken off connections that turned out to be closed.
 const TRIES: usize = 3;
+/// What those are told who ask for a WebSocket in vain.
+const TAKES_NONE: &str = "the app takes no WebSockets over HTTP/2, as it does not announce SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441): \
+                          have it do so, or give --upstream an http:// address of it";
+
+/// What a request is to lead to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Aim {
+    /// An answer.
+    Answer,
+    /// A WebSocket, which HTTP/2 has a way of its own for (RFC 8441).
+    WebSocket,
+    /// Another protocol, of which HTTP/2 knows nothing (RFC 9113 §8.6).
+    Upgrade,
+}
+
+impl Aim {
+    /// What a request is to lead to that may ask for an upgrade.
+    pub(super) fn of(head: &Parts, upgrades: bool) -> Self {
+        match upgrades {
+            false => Self::Answer,
+            true if asks_for_websocket(head) => Self::WebSocket,
+            true => Self::Upgrade,
+        }
+    }
+}
 
 /// Connections to one app, for as long as one tenure lasts.
 pub(super) struct Lanes {
     /// Opens them and ends them.
     pool: Rc<Pool>,
     limits: Limits,
-    lanes: RefCell<Vec<Lane>>,
-    opening: Semaphore,
+    requests: Road,
+    websockets: Road,
     /// How the app is reached by name.
     scheme: Scheme,
     /// Whether the app speaks HTTP/2, as far as its newest connection tells.
@@ -51,12 +80,31 @@ pub(super) struct Lanes {
 impl Lanes {
     pub(super) fn new(pool: Rc<Pool>, limits: Limits) -> Self {
         let scheme = if matches!(pool.upstream(), Upstream::Https { .. }) { Scheme::HTTPS } else { Scheme::HTTP };
-        Self { pool, limits, lanes: RefCell::default(), opening: Semaphore::new(1), scheme, spoken: Cell::new(true) }
+        let [requests, websockets] = [false, true].map(Road::new);
+        Self { pool, limits, requests, websockets, scheme, spoken: Cell::new(true) }
     }
 
-    /// Whether a request is to go over them. One that asks for an upgrade is not, where the app has a choice.
-    pub(super) fn are_for(&self, upgrades: bool) -> bool {
-        self.spoken.get() && !(upgrades && self.scheme == Scheme::HTTPS)
+    /// Whether a request is to go over them. One that asks for an upgrade is not, where the app has a choice, but for a
+    /// WebSocket that it may take.
+    pub(super) fn are_for(&self, aim: Aim) -> bool {
+        let over_http2 = || match aim {
+            Aim::Answer => true,
+            Aim::WebSocket => !(self.has_choice() && self.takes_no_websockets()),
+            Aim::Upgrade => !self.has_choice(),
+        };
+        self.spoken.get() && over_http2()
+    }
+
+    /// Whether the app can be spoken to in HTTP/1.1 as well.
+    fn has_choice(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
+    /// Whether the app has said on a connection that is open that it takes no WebSockets over HTTP/2, or rather has not said
+    /// that it does.
+    fn takes_no_websockets(&self) -> bool {
+        let refuses = |lane: &Lane| !lane.is_closed() && lane.announced().is_some_and(|announced| !announced.extended_connect);
+        self.requests.lanes.borrow().iter().any(refuses)
     }
 
     /// Goes on with a connection on which the app has chosen what was not expected, and expects it from then on.
@@ -67,8 +115,10 @@ impl Lanes {
         self.spoken.set(wire.chose_http2());
         if !wire.chose_http2() {
             self.pool.adopt(wire).await
-        } else if self.lane().is_none() {
-            self.begin(&wire).await
+        } else if self.requests.lane().is_none() {
+            let lane = self.begin(&wire).await?;
+            self.requests.take(lane);
+            Ok(())
         } else {
             Ok(())
         }
@@ -76,17 +126,41 @@ impl Lanes {
 
     /// Sends a request and waits for the head of its answer. Only opening a connection is bounded in time; the answer is
     /// the caller's to bound. `allowed` is asked again when a connection had to be waited for.
-    pub(super) async fn send(&self, request: Request<RequestBody>, allowed: impl Fn() -> bool) -> Sent {
-        let mut request = as_http2(request, &self.scheme);
-        for _ in 0..TRIES {
-            if self.lane().is_none() {
-                match self.open().await {
-                    Ok(()) if allowed() => {}
-                    Ok(()) => return Sent::Unsent(request, Unsent::Forbidden),
-                    Err(unsent) => return Sent::Unsent(request, unsent),
-                }
+    pub(super) async fn send(&self, request: Request<RequestBody>, aim: Aim, allowed: impl Fn() -> bool) -> Sent {
+        match aim {
+            Aim::Answer | Aim::Upgrade => self.send_over(&self.requests, as_http2(request, &self.scheme), allowed).await,
+            Aim::WebSocket => Box::pin(self.send_for_websocket(request, allowed)).await,
+        }
+    }
+
+    /// The same for a request for a WebSocket, whose agreement comes back as one to an upgrade.
+    async fn send_for_websocket(&self, mut request: Request<RequestBody>, allowed: impl Fn() -> bool) -> Sent {
+        // Whether the app takes any is to be known first.
+        if let Err(unsent) = self.prepare(&self.websockets, &allowed).await {
+            return Sent::Unsent(request, unsent);
+        }
+        let connect = match Connect::turn(&mut request) {
+            Ok(connect) => connect,
+            Err(why) => return Sent::Unsent(request, Unsent::Unfit(Reason::BadRequest, why)),
+        };
+        match self.send_over(&self.websockets, as_http2(request, &self.scheme), allowed).await {
+            Sent::Answered(mut answer, Carrier::Stream(stream)) => {
+                let carrier = match connect.turn_back(&mut answer).await {
+                    Some(upgraded) => Carrier::Tunnel(Box::new(self.pool.tunnel(upgraded, stream))),
+                    None => Carrier::Stream(stream),
+                };
+                Sent::Answered(answer, carrier)
             }
-            let (reused, sending) = match self.lane() {
+            other => other,
+        }
+    }
+
+    async fn send_over(&self, road: &Road, mut request: Request<RequestBody>, allowed: impl Fn() -> bool) -> Sent {
+        for _ in 0..TRIES {
+            if let Err(unsent) = self.prepare(road, &allowed).await {
+                return Sent::Unsent(request, unsent);
+            }
+            let (reused, sending) = match road.lane() {
                 Some(mut lane) => (lane.was_used(), lane.send(request)),
                 None => continue,
             };
@@ -100,40 +174,94 @@ impl Lanes {
         Sent::Unsent(request, Unsent::Dial(io::ErrorKind::ConnectionReset.into()))
     }
 
-    /// The connection for the next request; none when one is to be opened.
-    fn lane(&self) -> Option<RefMut<'_, Lane>> {
-        let mut lanes = self.lanes.borrow_mut();
-        lanes.retain(|lane| !lane.is_closed());
-        let is_full = lanes.len() >= MOST;
-        RefMut::filter_map(lanes, |lanes| lanes.iter_mut().min_by_key(|lane| lane.load()).filter(|lane| is_full || lane.has_room())).ok()
+    /// Sees to it that there is a connection for the next request.
+    async fn prepare(&self, road: &Road, allowed: impl Fn() -> bool) -> Result<(), Unsent> {
+        if road.lane().is_some() {
+            return Ok(());
+        }
+        self.open(road).await?;
+        if allowed() { Ok(()) } else { Err(Unsent::Forbidden) }
     }
 
     /// Opens a connection, unless somebody else has done so while this had to wait for its turn.
-    async fn open(&self) -> Result<(), Unsent> {
+    async fn open(&self, road: &Road) -> Result<(), Unsent> {
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it took too long to open a connection");
-        let _turn = timeout(LONGEST_QUEUE, self.opening.acquire()).await.map_err(late)?;
-        if self.lane().is_some() {
+        let _turn = timeout(LONGEST_QUEUE, road.opening.acquire()).await.map_err(late)?;
+        if road.lane().is_some() {
             return Ok(());
         }
         if !self.spoken.get() {
             return Err(Unsent::OtherVersion(None));
         }
+        if road.is_for_websockets && self.takes_no_websockets() {
+            return Err(self.unfit_for_websockets());
+        }
         let wire = self.pool.connect(false).await?;
-        if self.scheme == Scheme::HTTPS && !wire.chose_http2() {
+        if self.has_choice() && !wire.chose_http2() {
             return Err(Unsent::OtherVersion(Some(wire)));
         }
-        Ok(self.begin(&wire).await?)
+        let mut lane = self.begin(&wire).await?;
+        if road.is_for_websockets {
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not say in time what it takes over HTTP/2");
+            let announced = timeout(self.limits.connect_timeout, lane.hear()).await.map_err(late)??;
+            if !announced.extended_connect {
+                self.requests.take(lane);
+                return Err(self.unfit_for_websockets());
+            }
+        }
+        road.take(lane);
+        Ok(())
+    }
+
+    /// Why an app is not asked for a WebSocket over HTTP/2: it is in HTTP/1.1 where it has the choice.
+    fn unfit_for_websockets(&self) -> Unsent {
+        if self.has_choice() { Unsent::OtherVersion(None) } else { Unsent::Unfit(Reason::UpstreamFailed, TAKES_NONE) }
     }
 
     /// Begins to speak HTTP/2.
-    async fn begin(&self, wire: &Rc<Wire>) -> io::Result<()> {
+    async fn begin(&self, wire: &Rc<Wire>) -> io::Result<Lane> {
         let (lane, running) = Lane::open(wire, SHAPE, &self.limits).await?;
         if self.pool.is_retired() {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
         }
         self.pool.spawn(running);
+        Ok(lane)
+    }
+
+    /// Closes connections that WebSockets need no more; called now and then.
+    pub(super) fn sweep(&self) {
+        self.websockets.sweep();
+    }
+}
+
+/// Connections for what goes side by side: requests, or WebSockets.
+struct Road {
+    lanes: RefCell<Vec<Lane>>,
+    opening: Semaphore,
+    is_for_websockets: bool,
+}
+
+impl Road {
+    fn new(is_for_websockets: bool) -> Self {
+        Self { lanes: RefCell::default(), opening: Semaphore::new(1), is_for_websockets }
+    }
+
+    /// The connection for the next request; none when one is to be opened.
+    fn lane(&self) -> Option<RefMut<'_, Lane>> {
+        let mut lanes = self.lanes.borrow_mut();
+        lanes.retain(|lane| !lane.is_closed());
+        let is_full = lanes.len() >= MOST && !self.is_for_websockets;
+        RefMut::filter_map(lanes, |lanes| lanes.iter_mut().min_by_key(|lane| lane.load()).filter(|lane| is_full || lane.has_room())).ok()
+    }
+
+    fn take(&self, lane: Lane) {
         self.lanes.borrow_mut().push(lane);
-        Ok(())
+    }
+
+    /// Keeps one at most that carries nothing.
+    fn sweep(&self) {
+        let mut spare = false;
+        self.lanes.borrow_mut().retain(|lane| !lane.is_closed() && (lane.load() > 0 || !std::mem::replace(&mut spare, true)));
     }
 }
 

@@ -20,7 +20,7 @@ use crate::api::forward::{Attempt, Exchange};
 use crate::api::headers::{EPOCH, HOP, Origin};
 use crate::api::hold::Cause;
 use crate::api::io::{Fence, Wire};
-use crate::api::lanes::Lanes;
+use crate::api::lanes::{Aim, Lanes};
 use crate::api::pool::{Pool, Sending, Sent, Unsent};
 use crate::node::Node;
 use crate::replication::{Role, RoleWatch};
@@ -105,6 +105,7 @@ impl App {
     pub(super) fn sweep(&self) {
         if let Some(tenure) = &*self.tenure.borrow() {
             tenure.pool.sweep();
+            tenure.lanes.iter().for_each(Lanes::sweep);
         }
     }
 }
@@ -121,6 +122,7 @@ pub(super) async fn serve(mut exchange: Box<Exchange>, epoch: Epoch) -> Attempt 
     }
     let serves = || matches!(core.shared.roles.current(), Role::Primary { epoch: now, .. } if now == epoch);
     let (repeatable, upgrades) = (exchange.terms.repeatable, exchange.terms.upgrade);
+    let aim = Aim::of(&exchange.head, upgrades);
     let mut fresh = false;
     let mut reaching_since = None;
     let mut learned = 0;
@@ -130,14 +132,14 @@ pub(super) async fn serve(mut exchange: Box<Exchange>, epoch: Epoch) -> Attempt 
             return Attempt::Failed(exchange, failure);
         };
         exchange.head.headers.insert(EPOCH, tenure.epoch_value.clone());
-        let lanes = tenure.lanes.as_ref().filter(|lanes| lanes.are_for(upgrades));
+        let lanes = tenure.lanes.as_ref().filter(|lanes| lanes.are_for(aim));
         // Over HTTP/2 the app may say that it has processed nothing of a request.
         let Some(request) = exchange.next_request(repeatable || lanes.is_some()) else {
             let failure = exchange.fail(Reason::UpstreamFailed, "the request's body is too long to be sent again");
             return Attempt::Failed(exchange, failure);
         };
         let sent = match lanes {
-            Some(lanes) => Box::pin(lanes.send(request, serves)).await,
+            Some(lanes) => Box::pin(lanes.send(request, aim, serves)).await,
             None => tenure.pool.send(request, Sending { repeatable, fresh, upgrades }, serves, async |_| Ok(())).await,
         };
         match sent {
@@ -163,6 +165,10 @@ pub(super) async fn serve(mut exchange: Box<Exchange>, epoch: Epoch) -> Attempt 
                             Ok(()) => continue,
                             Err(error) => Some(error),
                         }
+                    }
+                    Unsent::Unfit(reason, why) => {
+                        let failure = exchange.fail(reason, why);
+                        return Attempt::Failed(exchange, failure);
                     }
                     Unsent::Dial(_) | Unsent::OtherVersion(_) => Some(unsent.into()),
                     Unsent::Forbidden => None,

@@ -41,4 +41,5 @@ mod tls_reload;
 mod tunnel;
 mod volume;
 mod websocket;
+mod websocket_http2;
 mod zookeeper;

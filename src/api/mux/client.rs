@@ -18,6 +18,7 @@ use crate::api::carrier::Carrier;
 use crate::api::feed::RequestBody;
 use crate::api::pool::{self, Pool, Sending};
 use crate::api::streams::{Lane, Sent};
+use crate::api::tunnel::Far;
 
 /// How soon another one is opened where none could be.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -160,10 +161,8 @@ impl Mux {
     /// `None` where the leader does not agree.
     async fn open(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<(Lane, impl Future<Output = ()> + use<>)>> {
         let Some(carrier) = self.ask(pool, host).await? else { return Ok(None) };
-        let Some((wire, early, _notice)) = carrier.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
-        wire.lay_bare();
-        wire.unread(early);
-        Lane::open(&wire, SHAPE, &self.limits).await.map(Some)
+        let Some((Far::Connection(io), _notice)) = carrier.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
+        Lane::open(&io.0, SHAPE, &self.limits).await.map(Some)
     }
 
     /// Asks for it, at one worker of the leader after the other.

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -26,10 +27,12 @@ use tracing::trace;
 use crate::api::Limits;
 use crate::api::carrier::Carrier;
 use crate::api::dial::Way;
+use crate::api::error::Reason;
 use crate::api::feed::RequestBody;
 use crate::api::io::{Fence, Wire, WireIo};
 use crate::api::server::BUFFER;
-use crate::api::tunnel::Notice;
+use crate::api::streams::Stream;
+use crate::api::tunnel::{Far, Notice};
 use crate::cluster::Upstream;
 
 /// How many connections one worker may be opening to one upstream at the same time.
@@ -133,6 +136,8 @@ pub(super) enum Unsent {
     Forbidden,
     /// The upstream has chosen the other version of HTTP, on the connection that is here unless somebody has it already.
     OtherVersion(Option<Rc<Wire>>),
+    /// It cannot be asked this.
+    Unfit(Reason, &'static str),
 }
 
 impl From<io::Error> for Unsent {
@@ -147,6 +152,7 @@ impl From<Unsent> for io::Error {
             Unsent::Dial(error) => error,
             Unsent::Forbidden => Self::new(io::ErrorKind::ConnectionAborted, "nothing may be sent to it any more"),
             Unsent::OtherVersion(_) => Self::new(io::ErrorKind::InvalidData, "it speaks another version of HTTP"),
+            Unsent::Unfit(_, why) => Self::new(io::ErrorKind::Unsupported, why),
         }
     }
 }
@@ -344,6 +350,11 @@ impl Pool {
     /// Takes a retirement back.
     pub(super) fn revive(&self) {
         self.retired.set(false);
+    }
+
+    /// What a stream of one of its connections has become: behind its fence, and told when that must end.
+    pub(super) fn tunnel(&self, upgraded: Upgraded, stream: Stream) -> (Far, Notice) {
+        (Far::stream(upgraded, stream, self.fence.clone()), self.notice.clone())
     }
 
     /// Ends every connection, whatever runs on it.

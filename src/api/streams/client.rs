@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use super::announced::{Announced, Hearing, Listening};
 use super::{Shape, Tasks, longest_answer};
 use crate::api::Limits;
 use crate::api::feed::RequestBody;
@@ -22,6 +23,7 @@ pub(in crate::api) struct Lane {
     streams: Rc<Cell<u32>>,
     most: u32,
     used: bool,
+    hearing: Hearing,
 }
 
 /// A request's share of a connection, until its answer has ended.
@@ -80,7 +82,8 @@ impl Lane {
             .max_header_list_size(longest_answer(limits));
         wire.keep_alive();
         let severed = Severed(Rc::clone(wire));
-        let (sender, connection) = builder.handshake(TokioIo::new(WireIo(Rc::clone(wire)))).await.map_err(io::Error::other)?;
+        let (io, hearing) = Listening::new(WireIo(Rc::clone(wire)));
+        let (sender, connection) = builder.handshake(TokioIo::new(io)).await.map_err(io::Error::other)?;
         let running = async move {
             let _severed = severed;
             if let Err(error) = connection.await {
@@ -90,7 +93,25 @@ impl Lane {
             tasks.close();
             tasks.wait().await;
         };
-        Ok((Self { sender, streams: Rc::default(), most: shape.streams, used: false }, running))
+        Ok((Self { sender, streams: Rc::default(), most: shape.streams, used: false, hearing }, running))
+    }
+
+    /// What the other end has said of itself, if it has.
+    pub(in crate::api) fn announced(&self) -> Option<Announced> {
+        *self.hearing.borrow()
+    }
+
+    /// Waits until it has, and keeps to the number of streams that it allows: whatever is more would wait for others to end.
+    /// For as long as that takes.
+    ///
+    /// # Errors
+    /// When the connection ends before that.
+    pub(in crate::api) async fn hear(&mut self) -> io::Result<Announced> {
+        let ended = |_| io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection before it spoke HTTP/2");
+        let announced = self.hearing.wait_for(Option::is_some).await.map_err(ended)?.expect("it has been waited for");
+        // None at all is asked for by some that are about to close.
+        self.most = announced.streams.map_or(self.most, |most| self.most.min(most.max(1)));
+        Ok(announced)
     }
 
     pub(in crate::api) fn is_closed(&self) -> bool {

@@ -1,7 +1,9 @@
 //! Connections over which requests go side by side, as HTTP/2 streams (RFC 9113): what clients, other nodes and apps have
 //! in common that speak it.
 
+mod announced;
 mod client;
+mod connect;
 mod server;
 mod watch;
 mod websocket;
@@ -15,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::Limits;
 
 pub(super) use client::{Lane, Sent, Stream};
+pub(super) use connect::{Connect, asks_for_websocket};
 pub(super) use server::serve;
 
 /// What one connection may have under way.
@@ -44,6 +47,9 @@ impl Shape {
 pub(super) fn version(head: &Parts) -> Version {
     if head.extensions.get::<Protocol>().is_some() { Version::HTTP_2 } else { head.version }
 }
+
+/// What is asked for over a stream that is to become a tunnel: anything else is refused.
+const WEBSOCKET: &str = "websocket";
 
 /// What a field takes beyond its name and value, as HTTP/2 counts (RFC 9113 §6.5.2).
 const FIELD_OVERHEAD: usize = 32;

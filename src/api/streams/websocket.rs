@@ -11,12 +11,11 @@ use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
 use tracing::trace;
 
+use super::WEBSOCKET;
 use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason};
 use crate::api::page::Taste;
 use crate::api::session::{Next, Session};
-
-const WEBSOCKET: &str = "websocket";
 
 /// A request for a WebSocket that was turned into an upgrade.
 pub(super) struct Asked(OnUpgrade);

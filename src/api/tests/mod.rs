@@ -4,6 +4,7 @@ mod access;
 mod alpn;
 mod ending;
 mod expect;
+mod extended_connect;
 mod failover;
 pub(super) mod fuzz;
 mod holding;

@@ -11,6 +11,7 @@
 //! cannot be told is cut by a reset: `docker exec` takes an end for the end of the command's output, and reports success.
 //! (Unix sockets know no resets, and a stream of HTTP/2 just ends: it carries WebSockets only, which miss the Close frame.)
 
+mod far;
 mod frames;
 #[cfg(test)]
 mod fuzz;
@@ -35,6 +36,7 @@ use crate::api::ledger::Outcome;
 use frames::Frames;
 use pump::{Broken, Pump, Side, Sink, Source};
 
+pub(super) use far::Far;
 pub(super) use pump::CHUNK;
 
 /// How long the ends of a WebSocket get to answer a Close frame.
@@ -52,11 +54,9 @@ pub(super) struct Notice {
 /// An agreed switch of protocols, waiting for the 101 to be out.
 pub(super) struct Tunnel {
     /// The app's, or the leader's, side.
-    pub(super) upstream: Rc<Wire>,
+    pub(super) upstream: Far,
     /// Which of the two it is.
     pub(super) origin: Origin,
-    /// What it sent right behind its 101 (B140).
-    pub(super) early: Bytes,
     /// When the tunnel must end.
     pub(super) notice: Notice,
     /// Whether frames of a WebSocket go through it.
@@ -112,21 +112,16 @@ impl Tunnel {
 
     /// The same for a client that sends `from` there and takes `to` there.
     pub(super) async fn pass(self, from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) -> Parting {
-        let Self { upstream, origin, early, notice, websocket, ticket, hidden: _ } = self;
-        upstream.lay_bare();
-        upstream.unread(early);
+        let Self { upstream, origin, notice, websocket, ticket, hidden: _ } = self;
         let core = ticket.core();
         let account = Account::new(ticket);
-        let [upstream_in, upstream_out] = [WireIo(Rc::clone(&upstream)), WireIo(upstream)];
         let frames = || websocket.then(Frames::default);
         let mut there = Pump {
             source: Source::new(from, Side::Client, &core, &account.from_client, frames()),
-            sink: Sink::new(upstream_out, Side::Upstream),
+            sink: Sink::new(upstream.clone(), Side::Upstream),
         };
-        let mut back = Pump {
-            source: Source::new(upstream_in, Side::Upstream, &core, &account.to_client, frames()),
-            sink: Sink::new(to, Side::Client),
-        };
+        let mut back =
+            Pump { source: Source::new(upstream, Side::Upstream, &core, &account.to_client, frames()), sink: Sink::new(to, Side::Client) };
         let mut watch = Watch::new(websocket, origin);
         let end = loop {
             match watch.next(&mut there, &mut back, &notice).await {
@@ -141,7 +136,7 @@ impl Tunnel {
                 Event::LeaderVanished => break End::LeaderVanished,
                 Event::Cut => break End::Cut,
                 // Who takes no more may have answered before, and what it said is still to be read.
-                Event::Sent(Err((Side::Upstream, error))) if watch.refused.is_none() && !there.sink.io.0.is_fenced_off() => {
+                Event::Sent(Err((Side::Upstream, error))) if watch.refused.is_none() && !there.sink.io.is_fenced_off() => {
                     debug!(%error, "the upstream of a tunnel takes no more");
                     watch.refused = Some(error);
                 }
@@ -166,7 +161,7 @@ impl Tunnel {
             }
             End::Broken((Side::Upstream, error)) => {
                 debug!(%error, "the app's side of a tunnel broke");
-                let is_over = origin == Origin::Leader || there.sink.io.0.is_fenced_off();
+                let is_over = origin == Origin::Leader || there.sink.io.is_fenced_off();
                 (Outcome::Cut, is_over, is_over)
             }
         };
@@ -216,14 +211,14 @@ impl Watch {
         self.until.get_or_insert_with(|| Instant::now() + CLOSE_GRACE);
     }
 
-    fn has_sent<R: AsyncRead + Unpin>(&mut self, there: &Pump<R, WireIo>) {
+    fn has_sent<R: AsyncRead + Unpin>(&mut self, there: &Pump<R, Far>) {
         self.sent = true;
         if there.source.closes() {
             self.hurry();
         }
     }
 
-    fn has_heard<W: AsyncWrite + Unpin>(&mut self, back: &Pump<WireIo, W>) {
+    fn has_heard<W: AsyncWrite + Unpin>(&mut self, back: &Pump<Far, W>) {
         self.heard = true;
         if back.source.closes() {
             self.hurry();
@@ -236,7 +231,7 @@ impl Watch {
     }
 
     /// Passes bytes until something happens.
-    async fn next<R, W>(&self, there: &mut Pump<R, WireIo>, back: &mut Pump<WireIo, W>, notice: &Notice) -> Event
+    async fn next<R, W>(&self, there: &mut Pump<R, Far>, back: &mut Pump<Far, W>, notice: &Notice) -> Event
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -281,7 +276,7 @@ fn hides_the_end(error: &io::Error) -> bool {
 }
 
 /// Tells both ends of a WebSocket that they have to part, and sees them off.
-async fn dismiss<R, W>(mut there: Pump<R, WireIo>, mut back: Pump<WireIo, W>, account: Account, cut: &CancellationToken)
+async fn dismiss<R, W>(mut there: Pump<R, Far>, mut back: Pump<Far, W>, account: Account, cut: &CancellationToken)
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,

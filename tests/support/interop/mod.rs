@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-clients-2");
 /// And those of httpx.
 const HTTPX_PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-httpx-1");
+/// And those of Hypercorn, with h2 and wsproto.
+const HYPERCORN_PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/python-hypercorn-1");
 
 /// A gRPC service and its client: see there.
 pub(crate) const GRPC: &str = include_str!("grpc_calls.py");
@@ -29,6 +31,10 @@ pub(crate) const ECHO: &str = include_str!("echo_websocket.py");
 pub(crate) const WEBSOCKET_APP: &str = include_str!("websocket_app.py");
 /// A client of it.
 pub(crate) const WEBSOCKET_CLIENT: &str = include_str!("websocket_client.py");
+/// The same as [`WEBSOCKET_APP`] over HTTP/2: see there.
+pub(crate) const HTTP2_APP: &str = include_str!("http2_app.py");
+/// The same as [`WEBSOCKET_CLIENT`] over HTTP/2: see there.
+pub(crate) const HTTP2_WEBSOCKET_CLIENT: &str = include_str!("http2_websocket_client.py");
 
 fn python() -> Command {
     python_with(PACKAGES)
@@ -53,7 +59,8 @@ impl Running {
     }
 
     fn complaining_to(stderr: Stdio, script: &str, arguments: &[&str]) -> Self {
-        let mut command = python();
+        let speaks_http2 = [HTTP2_APP, HTTP2_WEBSOCKET_CLIENT].contains(&script);
+        let mut command = if speaks_http2 { python_with(HYPERCORN_PACKAGES) } else { python() };
         command.args(["-c", script]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("python3 starts");
         Self { lines: BufReader::new(child.stdout.take().expect("its output")).lines(), _child: child }

@@ -1,0 +1,101 @@
+//! The side of a tunnel that is the app's, or the leader's: a connection of its own, or a stream of a shared one.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::api::io::{Fence, Wire, WireIo};
+use crate::api::streams::Stream;
+
+/// Where an upstream sends to, and takes from. Cheap to clone.
+#[derive(Clone)]
+pub(in crate::api) enum Far {
+    /// A connection.
+    Connection(WireIo),
+    /// A stream.
+    Stream(Rc<Channel>),
+}
+
+/// A stream that has become a tunnel.
+pub(in crate::api) struct Channel {
+    io: RefCell<TokioIo<Upgraded>>,
+    fence: Option<Fence>,
+    /// Its share of the connection.
+    _stream: Stream,
+}
+
+impl Far {
+    /// A connection that speaks HTTP no more, after `early` has been read from it.
+    pub(in crate::api) fn connection(wire: Rc<Wire>, early: Bytes) -> Self {
+        wire.lay_bare();
+        wire.unread(early);
+        Self::Connection(WireIo(wire))
+    }
+
+    /// A stream behind `fence`.
+    pub(in crate::api) fn stream(upgraded: Upgraded, stream: Stream, fence: Option<Fence>) -> Self {
+        Self::Stream(Rc::new(Channel { io: RefCell::new(TokioIo::new(upgraded)), fence, _stream: stream }))
+    }
+
+    /// Whether it belongs to a tenure that is over.
+    pub(super) fn is_fenced_off(&self) -> bool {
+        match self {
+            Self::Connection(io) => io.0.is_fenced_off(),
+            Self::Stream(channel) => channel.fence.as_ref().is_some_and(|fence| fence.check().is_err()),
+        }
+    }
+}
+
+/// An upstream that wants to hear no more, but means no harm (RFC 9113 §8.1), is like one whose connection was closed for what
+/// is sent: what it has said before that is to be read to its end.
+fn as_of_a_connection(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|error| error.source()).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    match cause.and_then(h2::Error::reason) {
+        Some(h2::Reason::NO_ERROR) => io::Error::new(io::ErrorKind::BrokenPipe, error),
+        Some(_) | None => error,
+    }
+}
+
+/// Calls a method of whichever an upstream has.
+macro_rules! delegate {
+    ($far:expr, $io:ident => $call:expr) => {
+        match $far.get_mut() {
+            Far::Connection(io) => {
+                let $io = Pin::new(io);
+                $call
+            }
+            Far::Stream(channel) => {
+                let mut io = channel.io.borrow_mut();
+                let $io = Pin::new(&mut *io);
+                $call.map_err(as_of_a_connection)
+            }
+        }
+    };
+}
+
+impl AsyncRead for Far {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, io => io.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Far {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        delegate!(self, io => io.poll_write(cx, buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, io => io.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, io => io.poll_shutdown(cx))
+    }
+}
