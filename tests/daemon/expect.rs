@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::daemon::Manage;
-use crate::support::pair::Pair;
+use crate::support::places::Places;
 use crate::support::raw::{Origin, Raw};
 use crate::support::{port, quickest, within};
 
@@ -15,9 +15,9 @@ const LENGTH: usize = 300_000;
 #[tokio::test]
 async fn an_app_that_continues_gets_the_body() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send(upload()).await;
         let mut app = origin.accept().await;
         let head = app.head().await.to_lowercase();
@@ -36,11 +36,11 @@ async fn an_app_that_continues_gets_the_body() {
 #[tokio::test]
 async fn a_refusal_comes_before_the_body() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
         for status in ["417 Expectation Failed", "401 Unauthorized"] {
             let took = quickest(async || {
-                let mut client = Raw::connect(way).await;
+                let mut client = Raw::connect(&place).await;
                 client.send(upload()).await;
                 let mut app = origin.accept().await;
                 app.head().await;
@@ -60,9 +60,9 @@ async fn a_refusal_comes_before_the_body() {
 #[tokio::test]
 async fn an_app_that_ignores_the_expectation_gets_the_body() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send(upload()).await;
         let mut app = origin.accept().await;
         app.head().await;
@@ -79,9 +79,9 @@ async fn an_app_that_ignores_the_expectation_gets_the_body() {
 #[tokio::test]
 async fn a_client_that_sends_its_body_unasked_is_served() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send(upload()).await;
         client.send(vec![b'x'; LENGTH]).await;
         let mut app = origin.accept().await;

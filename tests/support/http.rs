@@ -1,5 +1,6 @@
 //! An HTTP client for tests: kept-alive connections to one address, and nothing that it does behind a test's back.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -86,6 +87,25 @@ pub(crate) struct Place {
 impl From<SocketAddr> for Place {
     fn from(address: SocketAddr) -> Self {
         Self { address, tls: None }
+    }
+}
+
+impl From<&Self> for Place {
+    fn from(place: &Self) -> Self {
+        place.clone()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}://{}", self.scheme(), self.address)
+    }
+}
+
+impl Place {
+    /// By which URLs name it.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 }
 

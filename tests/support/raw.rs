@@ -1,12 +1,14 @@
 //! RAW: a socket's exact bytes, in both directions and on either side of a node.
 
 use std::fmt::Debug;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::http::Place;
 use super::within;
 
 /// How long the other side may take for whatever a test awaits of it.
@@ -26,9 +28,15 @@ pub(crate) struct Raw {
 
 impl Raw {
     /// A client's connection to a node.
-    pub(crate) async fn connect(address: SocketAddr) -> Self {
-        let stream = within("connecting", PATIENCE, TcpStream::connect(address)).await;
-        Self::new(stream.unwrap_or_else(|error| panic!("connect to {address}: {error}")))
+    pub(crate) async fn connect(place: impl Into<Place>) -> Self {
+        let Place { address, tls } = place.into();
+        let connecting = async {
+            match tls {
+                None => TcpStream::connect(address).await.map(Self::new),
+                Some(tls) => tls.connect(address).await.map(Self::over),
+            }
+        };
+        within("connecting", PATIENCE, connecting).await.unwrap_or_else(|error| panic!("connect to {address}: {error}"))
     }
 
     fn new(stream: TcpStream) -> Self {
@@ -103,6 +111,8 @@ impl Raw {
     async fn more(&mut self, awaited: &str) -> bool {
         match tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.unread)).await {
             Ok(Ok(read)) => read > 0,
+            // Over TLS, a connection that breaks off: in the clear that is an end like any other.
+            Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => false,
             Ok(Err(error)) => panic!("reading up to {awaited:?}: {error}, after {:?}", lossy(&self.unread)),
             Err(_) => panic!("nothing for {PATIENCE:?} on the way to {awaited:?}, after {:?}", lossy(&self.unread)),
         }
