@@ -10,6 +10,8 @@ use crate::support::{port, quickest, within};
 /// Who waits for somebody who waits for them waits for ever; anybody else is done by then, on a busy machine too.
 const NO_STALL: Duration = Duration::from_secs(20);
 const LENGTH: usize = 300_000;
+/// What ends the head of an answer: the app, which leaves then, gets no other request on this connection.
+const LAST: &str = "Content-Length: 2\r\nConnection: close\r\n\r\n";
 
 /// The app that says 100 gets the body, and its answer comes back.
 #[tokio::test]
@@ -27,7 +29,7 @@ async fn an_app_that_continues_gets_the_body() {
         assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
         client.send(vec![b'x'; LENGTH]).await;
         assert_eq!(app.take(LENGTH).await, vec![b'x'; LENGTH]);
-        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        app.send(format!("HTTP/1.1 200 OK\r\n{LAST}ok")).await;
         assert_eq!(client.answer().await.1, "ok");
     }
 }
@@ -44,7 +46,7 @@ async fn a_refusal_comes_before_the_body() {
                 client.send(upload()).await;
                 let mut app = origin.accept().await;
                 app.head().await;
-                app.send(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")).await;
+                app.send(format!("HTTP/1.1 {status}\r\n{LAST}no")).await;
                 let (head, body) = client.answer().await;
                 assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
                 assert_eq!(body, "no");
@@ -70,7 +72,7 @@ async fn an_app_that_ignores_the_expectation_gets_the_body() {
         assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
         client.send(vec![b'x'; LENGTH]).await;
         assert_eq!(app.take(LENGTH).await.len(), LENGTH);
-        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        app.send(format!("HTTP/1.1 200 OK\r\n{LAST}ok")).await;
         assert_eq!(client.answer().await.1, "ok");
     }
 }
@@ -88,7 +90,7 @@ async fn a_client_that_sends_its_body_unasked_is_served() {
         app.head().await;
         app.send("HTTP/1.1 100 Continue\r\n\r\n").await;
         assert_eq!(app.take(LENGTH).await.len(), LENGTH);
-        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        app.send(format!("HTTP/1.1 200 OK\r\n{LAST}ok")).await;
         client.until("\r\n\r\nok").await;
     }
 }
