@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::http::Place;
+use crate::support::place::Place;
 use crate::support::places::Places;
 use crate::support::raw::{Origin, Raw, header};
 

@@ -11,8 +11,9 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use super::certificates::Credentials;
-use super::http::{Answer, Broken, Client, Place, request};
+use super::http::{Answer, Broken, Client, request};
 use super::metrics::Metrics;
+use super::place::Place;
 use super::secure::{Secure, World};
 use super::{http, port, wait_for, within};
 

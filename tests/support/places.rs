@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 
 use super::daemon::{Daemon, Manage};
-use super::http::Place;
 use super::pair::Pair;
+use super::place::Place;
 use super::secure::World;
 
-/// Two pairs of nodes in front of one app, in the clear and under mutual TLS. The second pair's tenure is the later one: an app
-/// that fences by the epoch serves the places one after the other.
+/// Two pairs of nodes, in the clear and under mutual TLS. The second pair's tenure is the later one: one app that fences by the
+/// epoch serves the places only one after the other.
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) clear: Pair,
@@ -26,9 +26,14 @@ impl Places {
 
     /// Starts all of them in front of the app at the URL `app`, each in a way of its own.
     pub(crate) async fn with(app: &str, own: impl Fn(Manage) -> Manage) -> Self {
+        Self::apart([app; 2], own).await
+    }
+
+    /// The same with an app for either pair, so that all can be used at once.
+    pub(crate) async fn apart(apps: [&str; 2], own: impl Fn(Manage) -> Manage) -> Self {
         let world = World::new();
-        let clear = Pair::start_with(app, &own).await;
-        let mutual = Pair::start_with(app, |manage| own(manage).mutual(&world)).await;
+        let clear = Pair::start_with(apps[0], &own).await;
+        let mutual = Pair::start_with(apps[1], |manage| own(manage).mutual(&world)).await;
         Self { clear, mutual, world }
     }
 
