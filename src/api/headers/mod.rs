@@ -346,6 +346,14 @@ fn is_about_the_way(name: &HeaderName) -> bool {
     *name == FORWARDED || name.as_str().starts_with("x-forwarded-")
 }
 
+/// Says in HTTP/1.1 that a request has a body of unknown length, which HTTP/2 says by its frames: of a GET or a HEAD the library
+/// would take that for nothing, and leave it out.
+pub(super) fn frame_body(head: &mut Parts) {
+    if matches!(head.method, Method::GET | Method::HEAD) && !head.headers.contains_key(CONTENT_LENGTH) {
+        head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
 /// Removes from a client's trailers what it could not have said in its head either: an app may read both as one.
 pub(super) fn prune_trailers(trailers: &mut HeaderMap) {
     let refused = |name: &HeaderName| is_ours(name) || is_about_the_way(name) || is_always_hop_by_hop(name);
