@@ -388,6 +388,6 @@ async fn limits_streams(place: &Place) {
     let refused = client.find(|seen| seen.kind == RST_STREAM).await.expect("a refusal");
     assert_eq!((refused.stream, refused.code()), (1 + 2 * most, Some(REFUSED_STREAM)));
     client.send(frame(DATA, END_STREAM, 1, "x")).await;
-    assert_eq!(client.find(|seen| seen.kind == HEADERS).await.map(|seen| (seen.stream, seen.status())), Some((1, Some(200))));
+    assert_eq!(client.find(|seen| seen.kind == HEADERS).await.map(|seen| (seen.stream, seen.status())), Some((1, Some(200))), "{place}");
     assert!(goes_on(&mut client).await);
 }
