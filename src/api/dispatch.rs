@@ -84,6 +84,9 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY), terms.taste));
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
+    if feed.is_some() {
+        headers::frame_body(&mut head);
+    }
     if let (Some(feed), Some(debtors)) = (&feed, &core.debtors)
         && terms.hop.is_none()
         && debt::is_owed(&head.headers)

@@ -1,11 +1,12 @@
 //! Cases that the test suites of other proxies hold, as far as they concern a proxy in front of one app: odd answers and odd
-//! requests, byte by byte on both sides, at the node in front of the app and through another one. `tests/CASES.md` says which
-//! suite each is from, and where the others are tested.
+//! requests, byte by byte on both sides, at each of the three places. `tests/CASES.md` says which suite each is from, and where
+//! the others are tested.
 
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::pair::Pair;
+use crate::support::place::Place;
+use crate::support::places::Places;
 use crate::support::raw::{Origin, Raw, header};
 
 /// What an app answers, and what the client gets: its status, and everything behind the head.
@@ -102,49 +103,54 @@ const REQUESTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("POST /x HTTP/1.0", "Transfer-Encoding: chunked\r\n", "0\r\n\r\n", None),
 ];
 
+/// Has a client at `place` send `request`, and the app, where it is to be reached, answer and end the connection. Gives what
+/// reached the app, the head that the client got, and the client, which may read on.
+async fn play(place: &Place, origin: &Origin, request: &str, answer: Option<&str>) -> (String, String, Raw) {
+    let mut client = Raw::connect(place).await;
+    client.send(request).await;
+    let mut reached = String::new();
+    if let Some(answer) = answer {
+        let (_, body) = request.split_once("\r\n\r\n").expect("a whole head");
+        let mut app = origin.accept().await;
+        reached = app.head().await + std::str::from_utf8(&app.take(body.len()).await).expect("UTF-8");
+        app.send(format!("HTTP/1.1 {answer}")).await;
+        app.finish().await;
+    }
+    let head = client.head().await;
+    (reached, head, client)
+}
+
 #[tokio::test]
 async fn odd_answers_are_passed_on_as_what_they_are_or_refused() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for (what, method, answer, status, behind) in ANSWERS {
-        for way in pair.ways() {
-            let mut client = Raw::connect(way).await;
-            client.send(format!("{method} /x HTTP/1.1\r\nHost: service\r\nConnection: close\r\n\r\n")).await;
-            let mut app = origin.accept().await;
-            app.head().await;
-            app.send(format!("HTTP/1.1 {answer}")).await;
-            app.finish().await;
-            let head = client.head().await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        for (what, method, answer, status, behind) in ANSWERS {
+            let request = format!("{method} /x HTTP/1.1\r\nHost: service\r\nConnection: close\r\n\r\n");
+            let (_, head, mut client) = play(&place, &origin, &request, Some(answer)).await;
             let rest = String::from_utf8(client.rest().await).expect("UTF-8");
-            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{what} at {way}: {head}{rest}");
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{what} at {place}: {head}{rest}");
             let said = if *status == 502 { rest.contains(behind) } else { rest == *behind };
-            assert!(said, "{what} at {way}: {head}{rest}");
-            assert!(!head.contains("odd"), "{what} at {way}: {head}");
-            assert_eq!(header(&head, "connection"), Some("close"), "{what} at {way}: {head}");
+            assert!(said, "{what} at {place}: {head}{rest}");
+            assert!(!head.contains("odd"), "{what} at {place}: {head}");
+            assert_eq!(header(&head, "connection"), Some("close"), "{what} at {place}: {head}");
         }
     }
 }
 
 #[tokio::test]
 async fn odd_requests_reach_the_app_as_they_are_or_not_at_all() {
+    const ANSWER: &str = "200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for (line, lines, body, reaches) in REQUESTS {
-        for way in pair.ways() {
-            let mut client = Raw::connect(way).await;
-            client.send(format!("{line}\r\nHost: service\r\nConnection: close\r\n{lines}\r\n{body}")).await;
-            let status = if let Some(reaches) = reaches {
-                let mut app = origin.accept().await;
-                let head = app.head().await;
-                assert_eq!(head.lines().next(), Some(*reaches), "{line:?} at {way}");
-                assert_eq!(app.take(body.len()).await, body.as_bytes(), "{line:?} at {way}");
-                app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok").await;
-                200
-            } else {
-                400
-            };
-            let head = client.head().await;
-            assert!(head.contains(&format!(" {status} ")), "{line:?} with {lines:?} at {way}: {head}");
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        for (line, lines, body, reaches) in REQUESTS {
+            let request = format!("{line}\r\nHost: service\r\nConnection: close\r\n{lines}\r\n{body}");
+            let (reached, head, _) = play(&place, &origin, &request, reaches.map(|_| ANSWER)).await;
+            assert_eq!(reached.lines().next(), *reaches, "{line:?} at {place}");
+            assert!(reached.ends_with(body) || reaches.is_none(), "{line:?} at {place}: {reached}");
+            let status = if reaches.is_some() { 200 } else { 400 };
+            assert!(head.contains(&format!(" {status} ")), "{line:?} with {lines:?} at {place}: {head}");
         }
     }
     assert!(origin.is_left_alone(Duration::from_millis(100)).await, "what was refused reached the app");

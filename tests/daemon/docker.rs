@@ -6,8 +6,9 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::support::daemon::{Daemon, Manage};
 use crate::support::docker::{Docker, Engine, IMAGE};
-use crate::support::http::{Client, Method, Place, request};
+use crate::support::http::{Client, Method, request};
 use crate::support::pair::Pair;
+use crate::support::place::Place;
 use crate::support::raw::{Raw, header};
 use crate::support::secure::World;
 use crate::support::{wait_for, within};

@@ -3,21 +3,23 @@
 use std::time::Duration;
 
 use crate::support::daemon::Manage;
-use crate::support::pair::Pair;
+use crate::support::places::Places;
 use crate::support::raw::{Origin, Raw};
 use crate::support::{port, quickest, within};
 
 /// Who waits for somebody who waits for them waits for ever; anybody else is done by then, on a busy machine too.
 const NO_STALL: Duration = Duration::from_secs(20);
 const LENGTH: usize = 300_000;
+/// What ends the head of an answer: the app, which leaves then, gets no other request on this connection.
+const LAST: &str = "Content-Length: 2\r\nConnection: close\r\n\r\n";
 
 /// The app that says 100 gets the body, and its answer comes back.
 #[tokio::test]
 async fn an_app_that_continues_gets_the_body() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send(upload()).await;
         let mut app = origin.accept().await;
         let head = app.head().await.to_lowercase();
@@ -27,7 +29,7 @@ async fn an_app_that_continues_gets_the_body() {
         assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
         client.send(vec![b'x'; LENGTH]).await;
         assert_eq!(app.take(LENGTH).await, vec![b'x'; LENGTH]);
-        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        app.send(format!("HTTP/1.1 200 OK\r\n{LAST}ok")).await;
         assert_eq!(client.answer().await.1, "ok");
     }
 }
@@ -36,15 +38,15 @@ async fn an_app_that_continues_gets_the_body() {
 #[tokio::test]
 async fn a_refusal_comes_before_the_body() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
         for status in ["417 Expectation Failed", "401 Unauthorized"] {
             let took = quickest(async || {
-                let mut client = Raw::connect(way).await;
+                let mut client = Raw::connect(&place).await;
                 client.send(upload()).await;
                 let mut app = origin.accept().await;
                 app.head().await;
-                app.send(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")).await;
+                app.send(format!("HTTP/1.1 {status}\r\n{LAST}no")).await;
                 let (head, body) = client.answer().await;
                 assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
                 assert_eq!(body, "no");
@@ -60,9 +62,9 @@ async fn a_refusal_comes_before_the_body() {
 #[tokio::test]
 async fn an_app_that_ignores_the_expectation_gets_the_body() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send(upload()).await;
         let mut app = origin.accept().await;
         app.head().await;
@@ -70,7 +72,7 @@ async fn an_app_that_ignores_the_expectation_gets_the_body() {
         assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
         client.send(vec![b'x'; LENGTH]).await;
         assert_eq!(app.take(LENGTH).await.len(), LENGTH);
-        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        app.send(format!("HTTP/1.1 200 OK\r\n{LAST}ok")).await;
         assert_eq!(client.answer().await.1, "ok");
     }
 }
@@ -79,16 +81,16 @@ async fn an_app_that_ignores_the_expectation_gets_the_body() {
 #[tokio::test]
 async fn a_client_that_sends_its_body_unasked_is_served() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send(upload()).await;
         client.send(vec![b'x'; LENGTH]).await;
         let mut app = origin.accept().await;
         app.head().await;
         app.send("HTTP/1.1 100 Continue\r\n\r\n").await;
         assert_eq!(app.take(LENGTH).await.len(), LENGTH);
-        app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        app.send(format!("HTTP/1.1 200 OK\r\n{LAST}ok")).await;
         client.until("\r\n\r\nok").await;
     }
 }

@@ -1,41 +1,43 @@
-//! Clients that flood an HTTP/2 connection: what each of them costs has an end, and nobody else notices.
+//! Clients that flood an HTTP/2 connection, at each of the three places: what each of them costs has an end, and nobody else
+//! notices.
 
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::support::app::App;
-use crate::support::daemon::{Daemon, Manage};
+use crate::support::daemon::Daemon;
 use crate::support::frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frames, GOAWAY, HEADERS, PADDED, PING, PRIORITY, RST_STREAM,
     WINDOW_UPDATE, block, frame, get, settings,
 };
 use crate::support::http::{self, Client, Method, request};
 use crate::support::ledger::Ledger;
+use crate::support::places::Places;
 use crate::support::wait_for;
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// How much a node may grow by what one client does to it, in KiB.
 const ROOM: u64 = 32 * 1024;
 
-/// A node in front of an app, and what it was like before the flood.
-struct Flooded {
-    node: Daemon,
-    _app: App,
-    _folder: TempDir,
+/// The three places, in front of an app.
+async fn places() -> (App, Places) {
+    let app = App::start("a", &Ledger::default()).await;
+    // One worker, so that whoever else is served is served beside the flood.
+    let places = Places::with(&format!("http://{}", app.address()), |manage| manage.with(["--workers", "1"])).await;
+    (app, places)
+}
+
+/// A node, and what it was like before the flood.
+struct Flooded<'a> {
+    node: &'a Daemon,
     before: u64,
 }
 
-impl Flooded {
-    async fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let app = App::start("a", &Ledger::default()).await;
-        // One worker, so that whoever else is served is served beside the flood.
-        let node = Manage::new("node", folder.path()).upstream(app.address()).with(["--workers", "1"]).start().await;
+impl<'a> Flooded<'a> {
+    async fn at(node: &'a Daemon) -> Self {
         assert_eq!(http::get(node.place(), "/who").await.text(), "a");
-        let before = node.resident();
-        Self { node, _app: app, _folder: folder, before }
+        Self { node, before: node.resident() }
     }
 
     async fn connect(&self) -> Frames {
@@ -58,7 +60,6 @@ impl Flooded {
 /// Each is more than anybody sends who means well, and the node says so before it has read all of it.
 #[tokio::test]
 async fn a_flood_that_leads_to_nothing_ends_its_connection_and_is_counted() {
-    let flooded = Flooded::start().await;
     let opened = frame(HEADERS, END_HEADERS, 1, get("/echo", &[]));
     let head = frame(HEADERS, END_STREAM, 1, get("/", &[]));
     let field = block(&[("x-filler", &"f".repeat(1_000))]);
@@ -84,24 +85,34 @@ async fn a_flood_that_leads_to_nothing_ends_its_connection_and_is_counted() {
         ("a body of nothing", opened.clone(), frame(DATA, 0, 1, ""), 100_000),
         ("a body of nothing but padding", opened, frame(DATA, PADDED, 1, [0]), 100_000),
     ];
-    for (number, (what, first, again, times)) in (1..).zip(floods) {
-        let mut client = flooded.connect().await;
-        client.send(first).await;
-        let (code, sent) = client.flood(&again, times).await;
-        assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{what}, sent {sent} times");
-        flooded.is_well(what).await;
-        let counted = async || match flooded.floods().await {
-            floods if floods == f64::from(number) => Ok(()),
-            floods => Err(format!("{floods} floods and not {number}, after {what}")),
-        };
-        wait_for("it to be counted", LIMIT, counted).await;
+    let (_app, places) = places().await;
+    for node in places.nodes() {
+        let flooded = Flooded::at(node).await;
+        for (number, (what, first, again, times)) in (1..).zip(&floods) {
+            let mut client = flooded.connect().await;
+            client.send(first).await;
+            let (code, sent) = client.flood(again, *times).await;
+            assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{what}, sent {sent} times to {}", node.place());
+            flooded.is_well(what).await;
+            let counted = async || match flooded.floods().await {
+                floods if floods == f64::from(number) => Ok(()),
+                floods => Err(format!("{floods} floods and not {number}, after {what}")),
+            };
+            wait_for("it to be counted", LIMIT, counted).await;
+        }
     }
 }
 
 /// These the node has to answer or to take note of, one by one: it reads no faster than it does, and keeps none of them.
 #[tokio::test]
 async fn a_flood_that_must_be_answered_costs_no_memory_and_keeps_nobody_waiting() {
-    let flooded = Flooded::start().await;
+    let (_app, places) = places().await;
+    for node in places.nodes() {
+        must_answer(&Flooded::at(node).await).await;
+    }
+}
+
+async fn must_answer(flooded: &Flooded<'_>) {
     let windows = [settings(&[(4, 1)]), settings(&[(4, 0x7fff_ffff)])].concat();
     for (what, bytes) in [
         ("PING", frame(PING, 0, 0, [1; 8])),
@@ -140,7 +151,13 @@ async fn a_flood_that_must_be_answered_costs_no_memory_and_keeps_nobody_waiting(
 /// A table of its own, filled, and then asked for again and again: far larger on this side than on the wire.
 #[tokio::test]
 async fn a_head_that_unpacks_to_far_more_is_refused() {
-    let flooded = Flooded::start().await;
+    let (_app, places) = places().await;
+    for node in places.nodes() {
+        is_bombed(&Flooded::at(node).await).await;
+    }
+}
+
+async fn is_bombed(flooded: &Flooded<'_>) {
     let large = "v".repeat(3_900);
     // Indexed, so that it stays in the table; then by its number.
     let mut bomb = get("/echo", &[]);
@@ -165,10 +182,15 @@ async fn a_head_that_unpacks_to_far_more_is_refused() {
 /// Clients that ask for much, and take none of it: each stream ends by itself, and what the app kept for it is free.
 #[tokio::test]
 async fn answers_that_nobody_has_room_for_are_bounded_and_end() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
     let app = App::start("a", &Ledger::default()).await;
     let limits = ["--workers", "1", "--body-idle-timeout", "2s"];
-    let node = Manage::new("node", folder.path()).upstream(app.address()).with(limits).start().await;
+    let places = Places::with(&format!("http://{}", app.address()), |manage| manage.with(limits)).await;
+    for node in places.nodes() {
+        answers_end(node).await;
+    }
+}
+
+async fn answers_end(node: &Daemon) {
     assert_eq!(http::get(node.place(), "/who").await.text(), "a");
     let before = node.resident();
     for window in [0, 1] {

@@ -13,6 +13,7 @@ use crate::support::http::{Client, Method, get, request, with};
 use crate::support::ledger::Ledger;
 use crate::support::metrics::Metrics;
 use crate::support::pair::Pair;
+use crate::support::places::Places;
 use crate::support::port;
 use crate::support::raw::{Origin, Raw};
 use crate::support::store::Kind;
@@ -29,9 +30,9 @@ const ELECTION: &str = "bellwether/default/leader/";
 #[tokio::test]
 async fn the_request_target_is_passed_on_byte_for_byte() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for node in [&pair.primary, &pair.replica] {
-        let mut client = Raw::connect(node.address()).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         for line in [
             "GET /echo?q=select%20*&empty=&a=1&a=2 HTTP/1.1",
             "GET /echo? HTTP/1.1",
@@ -46,7 +47,7 @@ async fn the_request_target_is_passed_on_byte_for_byte() {
             // Each worker has connections of its own to the app, so that the next request may come over another one.
             let mut app = origin.accept().await;
             let head = app.head().await;
-            assert_eq!(head.lines().next(), Some(line), "through {}", node.name());
+            assert_eq!(head.lines().next(), Some(line), "through {place}");
             app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
             assert_eq!(client.answer().await.1, "ok");
         }
@@ -57,21 +58,24 @@ async fn the_request_target_is_passed_on_byte_for_byte() {
 #[tokio::test]
 async fn every_method_is_passed_on_with_its_body() {
     let (direct, app) = (App::start("a", &Ledger::default()).await, App::start("a", &Ledger::default()).await);
-    let pair = Pair::start(app.address()).await;
-    let clients = [direct.address(), pair.primary.address(), pair.replica.address()].map(Client::new);
-    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "FOO"] {
-        for (path, body) in [("/one", ""), ("/two?x=1", "a body"), ("/three", "")] {
-            let mut seen = Vec::new();
-            for client in &clients {
-                let request = with(request(method.parse::<Method>().unwrap(), path, body), "content-type", "text/plain");
-                let answer = client.send(request).await.unwrap();
-                let echo = answer.json();
-                seen.push((answer.status, echo["method"].clone(), echo["target"].clone(), echo["body"].clone()));
+    let places = Places::of(app.address()).await;
+    let direct = Client::new(direct.address());
+    for place in places.each() {
+        let through = Client::new(&place);
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "FOO"] {
+            for (path, body) in [("/one", ""), ("/two?x=1", "a body"), ("/three", "")] {
+                let mut seen = Vec::new();
+                for client in [&direct, &through] {
+                    let request = with(request(method.parse::<Method>().unwrap(), path, body), "content-type", "text/plain");
+                    let answer = client.send(request).await.unwrap();
+                    let echo = answer.json();
+                    seen.push((answer.status, echo["method"].clone(), echo["target"].clone(), echo["body"].clone()));
+                }
+                assert_eq!(seen[0], seen[1], "{method} {path} at {place}");
+                assert_eq!(seen[0].3, body);
             }
-            assert!(seen.iter().all(|one| *one == seen[0]), "{method} {path}: {seen:?}");
-            assert_eq!(seen[0].3, body);
         }
-        let head = clients[2].send(request(Method::HEAD, "/one", "")).await.unwrap();
+        let head = through.send(request(Method::HEAD, "/one", "")).await.unwrap();
         assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
     }
 }
@@ -81,19 +85,20 @@ async fn every_method_is_passed_on_with_its_body() {
 async fn only_whole_local_routes_are_local() {
     let ledger = Ledger::default();
     let app = App::start("a", &ledger).await;
-    let pair = Pair::start(app.address()).await;
-    for path in ["/api/users/info", "/information", "/v1/info", "/debug", "/containers/debug", "/x/_ping", "/_pings", "/_bellwetherx"] {
-        for node in [&pair.primary, &pair.replica] {
-            let answer = get(node.address(), path).await;
-            assert_eq!(answer.json()["target"], path, "through {}", node.name());
+    let places = Places::of(app.address()).await;
+    let alike = ["/api/users/info", "/information", "/v1/info", "/debug", "/containers/debug", "/x/_ping", "/_pings", "/_bellwetherx"];
+    for place in places.each() {
+        for path in alike {
+            let answer = get(&place, path).await;
+            assert_eq!(answer.json()["target"], path, "through {place}");
         }
     }
     // A node that is pinged may ask its app, by HEAD, whether it is a Docker engine.
     let forwarded = || ledger.arrivals().iter().filter(|arrival| arrival.method == Method::GET).count();
     let before = forwarded();
     for (path, status) in [("/_ping", 200), ("/info", 200), ("/v1.41/info", 200), ("/v1.24/_ping", 200), ("/_bellwether/none", 404)] {
-        for node in [&pair.primary, &pair.replica] {
-            assert_eq!(get(node.address(), path).await.status, status, "{path} at {}", node.name());
+        for place in places.each() {
+            assert_eq!(get(&place, path).await.status, status, "{path} at {place}");
         }
     }
     assert_eq!(forwarded(), before, "local routes are never forwarded");
@@ -104,10 +109,12 @@ async fn only_whole_local_routes_are_local() {
 async fn a_redirect_is_passed_on_untouched() {
     let ledger = Ledger::default();
     let app = App::start("a", &ledger).await;
-    let pair = Pair::start(app.address()).await;
-    let answer = get(pair.replica.address(), "/redirect").await;
-    assert_eq!((answer.status.as_u16(), answer.header("location")), (302, "/ui/"));
-    assert_eq!(ledger.arrivals().len(), 1);
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        let answer = get(&place, "/redirect").await;
+        assert_eq!((answer.status.as_u16(), answer.header("location")), (302, "/ui/"), "at {place}");
+    }
+    assert_eq!(ledger.arrivals().len(), 3);
 }
 
 /// B78: a leader may advertise a name.

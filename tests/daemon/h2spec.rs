@@ -1,4 +1,4 @@
-//! What HTTP/2 forbids, frame by frame (RFC 9113), in the clear and over TLS: each violation is answered by the error that
+//! What HTTP/2 forbids, frame by frame (RFC 9113), at each of the three places: each violation is answered by the error that
 //! it is, nothing that is malformed reaches the app, and the connection goes on where it may.
 //!
 //! The library may take for an error of the connection what is one of a stream, as the RFC lets it (§5.4); where its answer is
@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::support::app::App;
-use crate::support::daemon::Manage;
 use crate::support::frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, Frames, GOAWAY, HEADERS, PADDED, PING, PREFACE,
     PRIORITY, PROTOCOL_ERROR, PUSH_PROMISE, REFUSED_STREAM, RST_STREAM, SETTINGS, STREAM_CLOSED, WINDOW_UPDATE, WITH_PRIORITY, block,
     frame, get, settings,
 };
-use crate::support::http::{self, Place};
+use crate::support::http;
 use crate::support::ledger::Ledger;
+use crate::support::place::Place;
+use crate::support::places::Places;
 use crate::support::raw::Raw;
-use crate::support::secure::World;
 
 /// How long a case may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -341,14 +341,9 @@ async fn check(place: &Place, cases: &[Case]) {
 
 #[tokio::test]
 async fn each_violation_ends_as_the_rfc_has_it() {
-    let world = World::new();
-    let ledger = Ledger::default();
-    let app = App::start("a", &ledger).await;
-    let clear = Manage::new("clear", world.folder.path()).upstream(app.address()).start().await;
-    let secured = Manage::new("secured", world.folder.path()).upstream(app.address());
-    let secured = secured.secured("--tls", &world.node("secured"), &world.secure()).start().await;
-    for node in [&clear, &secured] {
-        let place = node.place();
+    let app = App::start("a", &Ledger::default()).await;
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
         let cases: Vec<Case> = [framing(), frames(), requests()].into_iter().flatten().collect();
         check(&place, &cases).await;
         assert_eq!(http::get(place, "/who").await.text(), "a");
@@ -358,26 +353,32 @@ async fn each_violation_ends_as_the_rfc_has_it() {
 /// RFC 9113 §3.4.
 #[tokio::test]
 async fn what_does_not_begin_as_http2_does_is_none() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
     let app = App::start("a", &Ledger::default()).await;
-    let node = Manage::new("node", folder.path()).upstream(app.address()).start().await;
-    let mut wrong = Raw::connect(node.address()).await;
-    wrong.send("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n").await;
-    let said = String::from_utf8_lossy(&wrong.rest().await).into_owned();
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
-    let mut hasty = Frames::connect(&node.place()).await;
-    hasty.send([PREFACE, &whole(1, "/who")].concat()).await;
-    // SETTINGS should come first. The library takes none for the defaults, which harms nobody.
-    assert_eq!(observe(&mut hasty, true).await, Status(200));
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        let mut wrong = Raw::connect(&place).await;
+        wrong.send("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n").await;
+        let said = String::from_utf8_lossy(&wrong.rest().await).into_owned();
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{place}: {said}");
+        let mut hasty = Frames::connect(&place).await;
+        hasty.send([PREFACE, &whole(1, "/who")].concat()).await;
+        // SETTINGS should come first. The library takes none for the defaults, which harms nobody.
+        assert_eq!(observe(&mut hasty, true).await, Status(200), "{place}");
+    }
 }
 
 /// RFC 9113 §5.1.2: as many as SETTINGS said, and the next one when one of them has ended.
 #[tokio::test]
 async fn no_more_streams_are_taken_than_the_node_has_said() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
     let app = App::start("a", &Ledger::default()).await;
-    let node = Manage::new("node", folder.path()).upstream(app.address()).start().await;
-    let mut client = Frames::begin(&node.place()).await;
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        limits_streams(&place).await;
+    }
+}
+
+async fn limits_streams(place: &Place) {
+    let mut client = Frames::begin(place).await;
     let said = client.find(|seen| seen.kind == SETTINGS && seen.flags == 0).await.expect("SETTINGS");
     let most = said.payload.chunks(6).find(|pair| pair[..2] == [0, 3]).map(|pair| u32::from_be_bytes([pair[2], pair[3], pair[4], pair[5]]));
     let most = most.expect("the most streams");
@@ -387,6 +388,6 @@ async fn no_more_streams_are_taken_than_the_node_has_said() {
     let refused = client.find(|seen| seen.kind == RST_STREAM).await.expect("a refusal");
     assert_eq!((refused.stream, refused.code()), (1 + 2 * most, Some(REFUSED_STREAM)));
     client.send(frame(DATA, END_STREAM, 1, "x")).await;
-    assert_eq!(client.find(|seen| seen.kind == HEADERS).await.map(|seen| (seen.stream, seen.status())), Some((1, Some(200))));
+    assert_eq!(client.find(|seen| seen.kind == HEADERS).await.map(|seen| (seen.stream, seen.status())), Some((1, Some(200))), "{place}");
     assert!(goes_on(&mut client).await);
 }

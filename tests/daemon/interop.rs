@@ -8,39 +8,28 @@ use crate::support::daemon::Manage;
 use crate::support::http::{Client, Method, request};
 use crate::support::interop::{ECHO, GRPC, GRPC_MANY, HTTP1, Served, run, websocket_suite};
 use crate::support::pair::Pair;
+use crate::support::places::Places;
 use crate::support::secure::World;
 
 /// How many kinds of calls the client makes.
 const CALLS: usize = 15;
 
-async fn every_call(arguments: &[&str]) {
-    let said = run(GRPC, arguments).await;
-    assert_eq!(said.lines().count(), CALLS, "{said}");
+/// Has the client make its calls at each place, of which it gets the files for one that speaks TLS.
+async fn calls_everywhere(places: &Places) {
+    let user = [&places.world.user.ca, &places.world.user.cert, &places.world.user.key];
+    let files = user.map(|file| file.to_str().expect("a path in UTF-8"));
+    for place in places.each() {
+        let address = place.address.to_string();
+        let own = if place.tls.is_some() { &files[..] } else { &[] };
+        let said = run(GRPC, &[&["call", address.as_str()], own].concat()).await;
+        assert_eq!(said.lines().count(), CALLS, "{place}: {said}");
+    }
 }
 
 #[tokio::test]
 async fn grpc_calls_of_every_kind_reach_the_app() {
     let service = Served::start(GRPC, &["serve"]).await;
-    let pair = Pair::start_with(&format!("h2c://127.0.0.1:{}", service.port), |manage| manage).await;
-    for way in pair.ways() {
-        every_call(&["call", &way.to_string()]).await;
-    }
-}
-
-#[tokio::test]
-async fn grpc_calls_pass_mutual_tls_on_both_hops() {
-    let world = World::new();
-    let service = Served::start(GRPC, &["serve"]).await;
-    let own = |manage: Manage| {
-        let files = world.node(&manage.name);
-        manage.secured("--tlsverify", &files, &world.secure())
-    };
-    let pair = Pair::start_with(&format!("h2c://127.0.0.1:{}", service.port), own).await;
-    let (ca, user) = (world.authority.file(), &world.user);
-    let files = [&ca, &user.cert, &user.key].map(|file| file.to_str().expect("a path in UTF-8"));
-    for way in pair.ways() {
-        every_call(&[&["call", way.to_string().as_str()][..], &files].concat()).await;
-    }
+    calls_everywhere(&Places::with(&format!("h2c://127.0.0.1:{}", service.port), |manage| manage).await).await;
 }
 
 /// Far more than the nodes have room for on one connection between them, and none waits for another.
@@ -60,10 +49,9 @@ async fn grpc_calls_reach_a_service_behind_tls() {
     let files = world.node("service");
     let [cert, key] = [&files.cert, &files.key].map(|file| file.to_str().expect("a path in UTF-8"));
     let service = Served::start(GRPC, &["serve", cert, key]).await;
-    let pair = believing(&world, &service).await;
-    for way in pair.ways() {
-        every_call(&["call", &way.to_string()]).await;
-    }
+    let ca = world.authority.file().display().to_string();
+    let own = |manage: Manage| manage.env([("SSL_CERT_FILE", ca.clone())]);
+    calls_everywhere(&Places::with(&format!("https://127.0.0.1:{}", service.port), own).await).await;
 }
 
 /// A server that chooses HTTP/1.1, and one that does not know of a choice.
@@ -72,10 +60,12 @@ async fn a_server_behind_tls_without_http2_is_asked_in_http1() {
     let world = World::new();
     let files = world.node("service");
     let [cert, key] = [&files.cert, &files.key].map(|file| file.to_str().expect("a path in UTF-8"));
+    let ca = world.authority.file().display().to_string();
+    let own = |manage: Manage| manage.env([("SSL_CERT_FILE", ca.clone())]);
     for arguments in [&[cert, key, "http/1.1"][..], &[cert, key]] {
         let service = Served::start(HTTP1, arguments).await;
-        let pair = believing(&world, &service).await;
-        for place in pair.places() {
+        let places = Places::with(&format!("https://127.0.0.1:{}", service.port), own).await;
+        for place in places.each() {
             for length in [5, 300_000] {
                 let answer = Client::new(place.clone()).send(request(Method::POST, "/", vec![b'x'; length])).await.expect("an answer");
                 assert!(answer.status == 200 && answer.header("x-version") == "HTTP/1.1", "{answer:?}");
@@ -83,13 +73,6 @@ async fn a_server_behind_tls_without_http2_is_asked_in_http1() {
             }
         }
     }
-}
-
-/// A primary in front of the service behind TLS, which believes its certificate, and a replica.
-async fn believing(world: &World, service: &Served) -> Pair {
-    let ca = world.authority.file().display().to_string();
-    let own = |manage: Manage| manage.env([("SSL_CERT_FILE", ca.clone())]);
-    Pair::start_with(&format!("https://127.0.0.1:{}", service.port), own).await
 }
 
 /// Each case of Autobahn's suite ends as it does without us.

@@ -15,40 +15,41 @@ use tokio::task::JoinSet;
 use crate::support::app::App;
 use crate::support::crowd::{Before, connect, connect_narrow, drip, has_come, said_to, serves_others};
 use crate::support::daemon::Daemon;
+use crate::support::frames::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, frame, get, settings};
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
+use crate::support::place::Place;
+use crate::support::places::Places;
 use crate::support::{wait_for, within};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// So many at each node, of each kind.
 const MANY: usize = 100;
 /// Short, as tests go. One worker, so that whoever else is served is served beside the crowd.
-const LIMITS: [&str; 6] = ["--workers", "1", "--header-timeout", "5s", "--body-idle-timeout", "3s"];
+const LIMITS: [&str; 6] = ["--workers", "1", "--header-timeout", "8s", "--body-idle-timeout", "3s"];
 
-async fn pair(app: SocketAddr) -> Pair {
-    Pair::start_with(&format!("http://{app}"), |manage| manage.with(LIMITS)).await
-}
-
-/// What both nodes were like.
-async fn before(pair: &Pair) -> [Before; 2] {
-    [Before::of(&pair.primary).await, Before::of(&pair.replica).await]
+/// All three places, used at once, with an app for either pair.
+async fn apart(ledgers: &[Ledger; 2]) -> ([App; 2], Places) {
+    let apps = [App::start("a", &ledgers[0]).await, App::start("a", &ledgers[1]).await];
+    let [clear, mutual] = apps.each_ref().map(|app| format!("http://{}", app.address()));
+    let places = Places::apart([&clear, &mutual], |manage| manage.with(LIMITS)).await;
+    (apps, places)
 }
 
 /// Slowloris: heads that go on and on, heads that stop, and connections that say nothing.
 #[tokio::test]
 async fn heads_that_do_not_end_cost_nobody_else_anything() {
     const BEGUN: &str = "GET /slow-head HTTP/1.1\r\nHost: service\r\nRequest-Id: slow\r\n";
-    let ledger = Ledger::default();
-    let app = App::start("a", &ledger).await;
-    let pair = pair(app.address()).await;
-    let nodes = [&pair.primary, &pair.replica];
-    let before = before(&pair).await;
+    let ledgers = [Ledger::default(), Ledger::default()];
+    let (_apps, places) = apart(&ledgers).await;
+    let nodes = places.nodes();
+    let before = Before::of_each(&nodes).await;
     join_all(nodes.into_iter().zip(&before).map(async |(node, before)| {
         let (mut begun, mut silent) = (JoinSet::new(), JoinSet::new());
         for _ in 0..MANY {
-            begun.spawn(drip(node.address(), BEGUN.to_owned(), "X-More: of it\r\n"));
-            begun.spawn(drip(node.address(), BEGUN.to_owned(), ""));
-            silent.spawn(drip(node.address(), String::new(), ""));
+            begun.spawn(drip(node.place(), BEGUN, "X-More: of it\r\n"));
+            begun.spawn(drip(node.place(), BEGUN, ""));
+            silent.spawn(drip(node.place(), "", ""));
         }
         has_come(node, 3 * MANY).await;
         serves_others(node).await;
@@ -62,7 +63,64 @@ async fn heads_that_do_not_end_cost_nobody_else_anything() {
         assert_eq!(counted.value("requests_total{outcome=\"failed_request_timeout\"}"), 0.0, "no request had begun");
     }))
     .await;
-    assert_eq!(ledger.count("slow"), 0);
+    assert!(ledgers.iter().all(|ledger| ledger.count("slow") == 0));
+}
+
+/// The same over HTTP/2, where it begins earlier: with the preface, and with a frame; what a client is told is to go.
+#[tokio::test]
+async fn heads_that_do_not_end_over_http2_cost_nobody_else_anything() {
+    let ledgers = [Ledger::default(), Ledger::default()];
+    let (_apps, places) = apart(&ledgers).await;
+    let nodes = places.nodes();
+    let before = Before::of_each(&nodes).await;
+    let begun = [PREFACE, &settings(&[])].concat();
+    let head = frame(HEADERS, END_STREAM, 1, get("/slow-head", &[("request-id", "slow")]));
+    let after = |more: &[u8]| [&begun[..], more].concat();
+    let (half, long) =
+        (&head[..head.len() / 2], &frame(HEADERS, END_HEADERS | END_STREAM, 1, get("/", &[("x-long", &"x".repeat(1_000))]))[..50]);
+    let leave = String::from_utf8(frame(GOAWAY, 0, 0, [0; 8])[..9].to_vec()).expect("ASCII");
+    join_all(nodes.into_iter().zip(&before).map(async |(node, before)| {
+        let (mut crowd, mut preface) = (JoinSet::new(), JoinSet::new());
+        for _ in 0..MANY / 4 {
+            for (begin, piece) in [(after(half), ""), (after(long), "x"), (after(&head), ""), (begun.clone(), "")] {
+                crowd.spawn(drip(node.place().for_http2(), begin, piece));
+            }
+            preface.spawn(drip(node.place().for_http2(), &PREFACE[..PREFACE.len() / 2], ""));
+        }
+        has_come(node, crowd.len() + preface.len()).await;
+        serves_others(node).await;
+        for said in said_to(crowd).await {
+            assert!(said.contains(&leave), "{said:?}");
+        }
+        assert!(said_to(preface).await.iter().all(String::is_empty));
+        let counted = before.is_back(node).await;
+        assert!(counted.value("connections_closed_total{reason=\"idle\"}") >= (MANY / 4 * 5) as f64);
+    }))
+    .await;
+    assert!(ledgers.iter().all(|ledger| ledger.count("slow") == 0));
+}
+
+/// Before there is any head, over TLS: handshakes that stop, and connections that say nothing.
+#[tokio::test]
+async fn handshakes_that_do_not_end_cost_nobody_else_anything() {
+    let (_apps, places) = apart(&Default::default()).await;
+    let nodes = [&places.mutual.primary, &places.mutual.replica];
+    let before = Before::of_each(&nodes).await;
+    join_all(nodes.into_iter().zip(&before).map(async |(node, before)| {
+        let mut crowd = JoinSet::new();
+        for _ in 0..MANY {
+            // How a hello begins, and the same byte by byte.
+            for (begin, piece) in [("\x16\x03\x01\x02", ""), ("\x16\x03\x01\x02", "\x01"), ("", "")] {
+                crowd.spawn(drip(Place::from(node.address()), begin, piece));
+            }
+        }
+        has_come(node, 3 * MANY).await;
+        serves_others(node).await;
+        assert!(said_to(crowd).await.iter().all(String::is_empty));
+        let counted = before.is_back(node).await;
+        assert_eq!(counted.value("tls_handshakes_total{result=\"late\"}"), 3.0 * MANY as f64);
+    }))
+    .await;
 }
 
 /// An app that answers a GET, and keeps what comes behind any other head until its connection ends or that body does.
@@ -116,20 +174,21 @@ async fn keep(mut stream: TcpStream, kept: Arc<Mutex<Vec<String>>>) {
 #[tokio::test]
 async fn bodies_that_stop_are_given_up_and_reach_the_app_as_parts() {
     let app = Keeper::start().await;
-    let pair = pair(app.address).await;
-    let nodes = [&pair.primary, &pair.replica];
-    let before = before(&pair).await;
+    let places = Places::with(&format!("http://{}", app.address), |manage| manage.with(LIMITS)).await;
+    let nodes = places.nodes();
+    let before = Before::of_each(&nodes).await;
     let head = |length: &str| format!("POST /slow-body HTTP/1.1\r\nHost: service\r\n{length}\r\n");
     let (measured, chunked) = (head("Content-Length: 1000\r\n"), head("Transfer-Encoding: chunked\r\n"));
     join_all(nodes.into_iter().zip(&before).map(async |(node, before)| {
         let (mut stopped, mut slow) = (JoinSet::new(), Vec::new());
         for _ in 0..MANY / 2 {
-            stopped.spawn(drip(node.address(), format!("{measured}some"), ""));
-            stopped.spawn(drip(node.address(), format!("{chunked}4\r\nsome\r\n"), ""));
+            stopped.spawn(drip(node.place(), format!("{measured}some"), ""));
+            stopped.spawn(drip(node.place(), format!("{chunked}4\r\nsome\r\n"), ""));
         }
         for _ in 0..MANY / 3 {
-            let mut client = connect(node.address()).await;
+            let mut client = connect(&node.place()).await;
             client.write_all(chunked.as_bytes()).await.expect("send");
+            client.flush().await.expect("send");
             slow.push(client);
         }
         has_come(node, stopped.len() + slow.len()).await;
@@ -138,6 +197,7 @@ async fn bodies_that_stop_are_given_up_and_reach_the_app_as_parts() {
         let stopped = loop {
             for client in &mut slow {
                 client.write_all(b"1\r\nx\r\n").await.expect("a client that sends something is not cut");
+                client.flush().await.expect("a client that sends something is not cut");
             }
             tokio::select! {
                 said = stopped.as_mut() => break said,
@@ -149,6 +209,7 @@ async fn bodies_that_stop_are_given_up_and_reach_the_app_as_parts() {
         }
         for mut client in slow {
             client.write_all(format!("{:x}\r\n{LAST}\r\n0\r\n\r\n", LAST.len()).as_bytes()).await.expect("send");
+            client.flush().await.expect("send");
             let mut answer = vec![0; b"HTTP/1.1 200".len()];
             within("the answer to a slow body", LIMIT, client.read_exact(&mut answer)).await.expect("an answer");
             assert_eq!(answer, b"HTTP/1.1 200");
@@ -158,7 +219,7 @@ async fn bodies_that_stop_are_given_up_and_reach_the_app_as_parts() {
     }))
     .await;
     wait_for("the app to lose all of them", LIMIT, async || match app.kept().len() {
-        all if all == 2 * (MANY / 2 * 2) => Ok(()),
+        all if all == nodes.len() * (MANY / 2 * 2) => Ok(()),
         some => Err(some),
     })
     .await;
@@ -172,14 +233,13 @@ async fn bodies_that_stop_are_given_up_and_reach_the_app_as_parts() {
 async fn answers_that_are_not_taken_are_cut_and_fill_no_memory() {
     /// Of one answer, in KiB: what was read of the app, and what is to be written.
     const MOST: u64 = 512;
-    let app = App::start("a", &Ledger::default()).await;
-    let pair = pair(app.address()).await;
-    let nodes = [&pair.primary, &pair.replica];
+    let (_apps, places) = apart(&Default::default()).await;
+    let nodes = places.nodes();
     let idle = nodes.map(Daemon::resident);
     nodes.iter().for_each(|node| node.forget_peak());
     // Memory that a node keeps for the next time is no leak.
     join_all(nodes.map(|node| take_nothing(node, MANY))).await;
-    let before = before(&pair).await;
+    let before = Before::of_each(&nodes).await;
     join_all(nodes.map(|node| take_nothing(node, 2 * MANY))).await;
     for ((node, before), idle) in nodes.into_iter().zip(&before).zip(idle) {
         let counted = before.is_back(node).await;
@@ -194,8 +254,9 @@ async fn answers_that_are_not_taken_are_cut_and_fill_no_memory() {
 async fn take_nothing(node: &Daemon, cut: usize) {
     let mut crowd = Vec::new();
     for _ in 0..MANY {
-        let mut client = connect_narrow(node.address()).await;
+        let mut client = connect_narrow(&node.place()).await;
         client.write_all(b"GET /big?mb=64 HTTP/1.1\r\nHost: service\r\n\r\n").await.expect("send");
+        client.flush().await.expect("send");
         crowd.push(client);
     }
     wait_for("all to be cut", LIMIT * 4, async || {
@@ -211,11 +272,11 @@ async fn take_nothing(node: &Daemon, cut: usize) {
 
 /// The tool that others test with has its own idea of each attack, and asks a node beside it whether it is still there.
 /// Needs the Debian package slowhttptest. On a busy machine it may end before it has begun: what is counted of such clients is for
-/// the tests above.
+/// the tests above. It has no certificate to show, so it comes in the clear alone.
 #[tokio::test]
 async fn a_node_stays_available_to_slowhttptest() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = pair(app.address()).await;
+    let pair = Pair::start_with(&format!("http://{}", app.address()), |manage| manage.with(LIMITS)).await;
     let attack = async |node: &Daemon, path: &str, manner: &[&str]| {
         let mut tool = Command::new("slowhttptest");
         tool.args(["-c", "100", "-r", "100", "-l", "10", "-p", "10", "-u", &format!("http://{}{path}", node.address())]);

@@ -12,6 +12,7 @@ use crate::support::app::{App, checksum};
 use crate::support::http::{Body, Client, Method, get, request, with};
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
+use crate::support::places::Places;
 use crate::support::raw::{Origin, Raw, header};
 use crate::support::within;
 
@@ -23,9 +24,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 #[tokio::test]
 async fn events_come_one_by_one() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send("GET /events HTTP/1.1\r\nHost: service\r\nAccept: text/event-stream\r\n\r\n").await;
         let mut app = origin.accept().await;
         app.head().await;
@@ -47,9 +48,9 @@ async fn events_come_one_by_one() {
 #[tokio::test]
 async fn a_head_and_single_bytes_are_passed_on_at_once() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send("GET / HTTP/1.1\r\nHost: service\r\n\r\n").await;
         let mut app = origin.accept().await;
         app.head().await;
@@ -72,10 +73,10 @@ async fn a_head_and_single_bytes_are_passed_on_at_once() {
 #[tokio::test]
 async fn both_directions_flow_at_the_same_time() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    for way in pair.ways() {
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
         let (sender, body) = streaming();
-        let client = Client::new(way);
+        let client = Client::new(&place);
         let response = client.start(request(Method::POST, "/duplex", "").map(|_| body)).await.unwrap();
         let mut answer = response.into_body();
         for number in 0..20 {
@@ -93,9 +94,9 @@ async fn both_directions_flow_at_the_same_time() {
 #[tokio::test]
 async fn large_bodies_arrive_whole() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    for way in pair.ways() {
-        let client = Client::new(way);
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        let client = Client::new(&place);
         for size in [0, 1, 65_535, 65_536, 65_537, 1_000_000, 8_000_000] {
             let upload = Bytes::from((0..size).map(|byte| (byte % 251) as u8).collect::<Vec<_>>());
             let known = client.send(request(Method::PUT, "/echo", upload.clone())).await.unwrap();
@@ -112,25 +113,28 @@ async fn large_bodies_arrive_whole() {
 #[tokio::test]
 async fn a_slow_reader_fills_no_node() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    let before = resident(&pair);
-    let client = Client::new(pair.replica.address());
-    let readers = (0..4).map(|_| client.start(request(Method::GET, "/big?mb=100", "")));
+    let places = Places::of(app.address()).await;
+    let pairs = [&places.clear, &places.mutual];
+    let before = pairs.map(resident);
+    let clients = pairs.map(|pair| Client::new(pair.replica.place()));
+    let readers = clients.iter().flat_map(|client| (0..4).map(|_| client.start(request(Method::GET, "/big?mb=100", ""))));
     let responses = futures_util::future::join_all(readers).await;
     // Long enough for hundreds of megabytes to come, had anybody room for them.
     sleep(Duration::from_secs(2)).await;
-    let grown = resident(&pair).saturating_sub(before);
-    assert!(grown < 24 * 1024, "the nodes grew by {grown} KiB for four bodies that nobody reads");
-    drop(responses);
+    for (pair, before) in pairs.into_iter().zip(before) {
+        let grown = resident(pair).saturating_sub(before);
+        assert!(grown < 24 * 1024, "the nodes grew by {grown} KiB for four bodies that nobody reads, at {}", pair.replica.place());
+    }
+    assert!(responses.iter().all(Result::is_ok));
 }
 
 /// Trailers of an answer reach a client that asked for them, and those of a request reach the app.
 #[tokio::test]
 async fn trailers_are_passed_on_in_both_directions() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    for way in pair.ways() {
-        let client = Client::new(way);
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        let client = Client::new(&place);
         let answer = client.send(with(request(Method::GET, "/trail", ""), "te", "trailers")).await.unwrap();
         assert_eq!(answer.text(), "body");
         assert_eq!(answer.trailers.expect("trailers")["x-checksum"], "abc");
@@ -152,15 +156,15 @@ async fn trailers_are_passed_on_in_both_directions() {
 #[tokio::test]
 async fn answers_without_a_body_keep_their_framing() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
+    let places = Places::of(origin.address()).await;
     let cases = [
         ("HEAD", "200 OK", "Content-Length: 1234\r\n", Some("1234")),
         ("HEAD", "200 OK", "Transfer-Encoding: chunked\r\n", None),
         ("GET", "204 No Content", "", None),
         ("GET", "304 Not Modified", "ETag: \"x\"\r\n", None),
     ];
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         for (method, status, headers, length) in cases {
             client.send(format!("{method} / HTTP/1.1\r\nHost: service\r\n\r\n")).await;
             // Each worker has connections of its own to the app, so that the next request may come over another one.
@@ -183,9 +187,9 @@ async fn answers_without_a_body_keep_their_framing() {
 #[tokio::test]
 async fn early_hints_leave_the_answer_intact() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send("GET / HTTP/1.1\r\nHost: service\r\n\r\n").await;
         let mut app = origin.accept().await;
         app.head().await;
@@ -208,9 +212,9 @@ async fn an_app_that_closes_idle_connections_costs_nothing() {
     let ledger = Ledger::default();
     let app = App::start("a", &ledger).await;
     app.close_unasked();
-    let pair = Pair::start(app.address()).await;
-    for way in pair.ways() {
-        let client = Client::new(way);
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        let client = Client::new(&place);
         for number in 0..150 {
             let answer = client.send(request(Method::GET, &format!("/echo/{number}"), "")).await.unwrap();
             assert_eq!(answer.status, 200, "request {number}: {}", answer.text());
@@ -224,10 +228,10 @@ async fn an_app_that_closes_idle_connections_costs_nothing() {
 #[tokio::test]
 async fn a_client_that_leaves_is_no_error() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    for node in [&pair.primary, &pair.replica] {
+    let places = Places::of(app.address()).await;
+    for node in places.nodes() {
         let before = node.metrics().await.value("requests_total{outcome=\"left\"}");
-        let mut client = Raw::connect(node.address()).await;
+        let mut client = Raw::connect(node.place()).await;
         client.send("GET /slow?ms=60000 HTTP/1.1\r\nHost: service\r\n\r\n").await;
         crate::support::wait_for("the request to run", LIMIT, async || match node.metrics().await.value("running_requests") {
             running if running >= 1.0 => Ok(()),
@@ -240,8 +244,8 @@ async fn a_client_that_leaves_is_no_error() {
             if metrics.value("requests_total{outcome=\"left\"}") > before { Ok(()) } else { Err(metrics) }
         })
         .await;
+        assert_eq!(get(node.place(), "/who").await.text(), "a");
     }
-    assert_eq!(get(pair.replica.address(), "/who").await.text(), "a");
 }
 
 fn streaming() -> (mpsc::Sender<std::io::Result<Frame<Bytes>>>, Body) {

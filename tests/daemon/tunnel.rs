@@ -6,8 +6,9 @@ use tokio::time::sleep;
 
 use crate::support::app::App;
 use crate::support::cluster::Cluster;
+use crate::support::daemon::Daemon;
 use crate::support::ledger::Ledger;
-use crate::support::pair::Pair;
+use crate::support::places::Places;
 use crate::support::raw::{Origin, Raw, header};
 use crate::support::store::Kind;
 use crate::support::wait_for;
@@ -20,9 +21,9 @@ const MEGABYTE: usize = 1_000_000;
 async fn the_client_may_end_its_direction_first() {
     let ledger = Ledger::default();
     let app = App::start("a", &ledger).await;
-    let pair = Pair::start(app.address()).await;
-    for (number, way) in pair.ways().into_iter().enumerate() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(app.address()).await;
+    for (number, place) in places.each().into_iter().enumerate() {
+        let mut client = Raw::connect(&place).await;
         client.send(upgrade(&format!("/hijack?after={MEGABYTE}"), "tcp")).await;
         let head = client.head().await;
         assert!(head.starts_with("HTTP/1.1 101"), "{head}");
@@ -39,9 +40,9 @@ async fn the_client_may_end_its_direction_first() {
 #[tokio::test]
 async fn a_client_that_only_listens_hears_everything() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         let body = r#"{"Detach":false,"Tty":false}"#;
         let head = "POST /hijack?after=3000&delay=300 HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n";
         client.send(format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
@@ -56,9 +57,9 @@ async fn a_client_that_only_listens_hears_everything() {
 #[tokio::test]
 async fn the_app_may_end_its_direction_first() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    for (number, way) in pair.ways().into_iter().enumerate() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(app.address()).await;
+    for (number, place) in places.each().into_iter().enumerate() {
+        let mut client = Raw::connect(&place).await;
         client.send(upgrade("/hijack?first=bye", "tcp")).await;
         client.head().await;
         assert_eq!(client.rest().await, b"bye");
@@ -74,11 +75,11 @@ async fn the_app_may_end_its_direction_first() {
 #[tokio::test]
 async fn bytes_glued_to_the_switch_arrive() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
         for (connection, token) in [("Upgrade", "websocket"), ("keep-alive, Upgrade", "WebSocket"), ("upgrade", "h2c"), ("Upgrade", "tcp")]
         {
-            let mut client = Raw::connect(way).await;
+            let mut client = Raw::connect(&place).await;
             client.send(format!("GET /ws HTTP/1.1\r\nHost: service\r\nConnection: {connection}\r\nUpgrade: {token}\r\n\r\nearly")).await;
             let mut app = origin.accept().await;
             let head = app.head().await;
@@ -97,9 +98,9 @@ async fn bytes_glued_to_the_switch_arrive() {
 #[tokio::test]
 async fn a_tunnel_carries_any_protocol() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         client.send(upgrade("/hijack", "h2c")).await;
         client.head().await;
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -116,9 +117,9 @@ async fn a_tunnel_carries_any_protocol() {
 #[tokio::test]
 async fn a_refused_switch_is_an_ordinary_answer() {
     let origin = Origin::bind().await;
-    let pair = Pair::start(origin.address()).await;
-    for way in pair.ways() {
-        let mut client = Raw::connect(way).await;
+    let places = Places::of(origin.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
         let mut app = None;
         for status in ["400 Bad Request", "200 OK"] {
             client.send(upgrade("/attach", "tcp")).await;
@@ -163,22 +164,28 @@ async fn a_tunnel_ends_with_its_tenure() {
 #[tokio::test]
 async fn a_quiet_tunnel_stays_open() {
     let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start(app.address()).await;
-    let mut client = Raw::connect(pair.replica.address()).await;
-    client.send(upgrade("/hijack", "tcp")).await;
-    client.head().await;
-    let counted = |metrics: crate::support::metrics::Metrics| metrics.value("running_requests");
-    assert_eq!(counted(pair.replica.metrics().await), 1.0, "a tunnel counts as running");
+    let places = Places::of(app.address()).await;
+    let counted = async |node: &Daemon| node.metrics().await.value("running_requests");
+    let mut tunnels = Vec::new();
+    for node in [&places.clear.replica, &places.mutual.replica] {
+        let mut client = Raw::connect(node.place()).await;
+        client.send(upgrade("/hijack", "tcp")).await;
+        client.head().await;
+        assert_eq!(counted(node).await, 1.0, "a tunnel counts as running");
+        tunnels.push((node, client));
+    }
     // Longer than the limits on connecting and on reading a head that a node has.
     sleep(Duration::from_secs(35)).await;
-    client.send("still here").await;
-    assert_eq!(client.take(10).await, b"still here");
-    drop(client);
-    wait_for("the tunnel to be counted as ended", LIMIT, async || match counted(pair.replica.metrics().await) {
-        0.0 => Ok(()),
-        running => Err(running),
-    })
-    .await;
+    for (node, mut client) in tunnels {
+        client.send("still here").await;
+        assert_eq!(client.take(10).await, b"still here");
+        drop(client);
+        wait_for("the tunnel to be counted as ended", LIMIT, async || match counted(node).await {
+            0.0 => Ok(()),
+            running => Err(running),
+        })
+        .await;
+    }
 }
 
 fn upgrade(target: &str, token: &str) -> String {

@@ -7,10 +7,11 @@ use tempfile::TempDir;
 
 use super::app::App;
 use super::daemon::{Daemon, Info, Manage};
-use super::http::{Broken, Method, Place};
+use super::http::{Broken, Method};
 use super::ledger::Ledger;
 use super::load::{End, Load, Outcome};
 use super::one::One;
+use super::place::Place;
 use super::store::{Kind, Store};
 use super::wait_for;
 use super::wire::Wire;

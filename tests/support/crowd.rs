@@ -1,16 +1,16 @@
 //! CROWD: many clients at once that do not go on, and eyes on what they cost a node and everybody else.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::daemon::Daemon;
 use super::http::{Client, Method, request};
 use super::metrics::Metrics;
+use super::place::{Duplex, Place};
 use super::{quickest, wait_for, within};
 
 /// How long anything may take on a busy machine.
@@ -34,6 +34,15 @@ impl Before {
     pub(crate) async fn of(node: &Daemon) -> Self {
         serves_others(node).await;
         Self { files: node.open_files(), resident: node.resident() }
+    }
+
+    /// The same of several nodes.
+    pub(crate) async fn of_each(nodes: &[&Daemon]) -> Vec<Self> {
+        let mut all = Vec::new();
+        for node in nodes {
+            all.push(Self::of(node).await);
+        }
+        all
     }
 
     /// Waits until nothing of the crowd is left at the node, and gives what the node has counted.
@@ -81,18 +90,22 @@ pub(crate) async fn said_to(crowd: JoinSet<String>) -> Vec<String> {
     within("the end of the crowd", LIMIT * 2, crowd.join_all()).await
 }
 
-/// Says `begin`, and then `piece` twice a second, until the node ends the connection. Gives what the node said.
-pub(crate) async fn drip(node: SocketAddr, begin: String, piece: &'static str) -> String {
-    let (mut reader, mut writer) = connect(node).await.into_split();
+/// Says `begin`, and then `piece` twice a second, until the node ends the connection. Gives what the node said: nothing where it
+/// does not even shake hands.
+pub(crate) async fn drip(place: Place, begin: impl AsRef<[u8]>, piece: &'static str) -> String {
+    let Ok(stream) = within("connecting", LIMIT, place.connect()).await else { return String::new() };
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let mut said = Vec::new();
     let dripping = async {
-        writer.write_all(begin.as_bytes()).await.ok();
+        writer.write_all(begin.as_ref()).await.ok();
+        writer.flush().await.ok();
         let mut beat = interval(Duration::from_millis(500));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beat.tick().await;
             // A node that has ended the connection does not read this.
             writer.write_all(piece.as_bytes()).await.ok();
+            writer.flush().await.ok();
         }
     };
     tokio::select! {
@@ -103,15 +116,14 @@ pub(crate) async fn drip(node: SocketAddr, begin: String, piece: &'static str) -
 }
 
 /// A connection.
-pub(crate) async fn connect(node: SocketAddr) -> TcpStream {
-    let stream = within("connecting", LIMIT, TcpStream::connect(node)).await.expect("connect");
-    stream.set_nodelay(true).expect("no delay");
-    stream
+pub(crate) async fn connect(place: &Place) -> Box<dyn Duplex> {
+    within("connecting", LIMIT, place.connect()).await.expect("connect")
 }
 
 /// A connection with hardly any room for what comes.
-pub(crate) async fn connect_narrow(node: SocketAddr) -> TcpStream {
+pub(crate) async fn connect_narrow(place: &Place) -> Box<dyn Duplex> {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4 * 1024).expect("a small buffer");
-    within("connecting", LIMIT, socket.connect(node)).await.expect("connect")
+    let connecting = async { place.over(socket.connect(place.address).await?).await };
+    within("connecting", LIMIT, connecting).await.expect("connect")
 }

@@ -11,9 +11,10 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use super::certificates::Credentials;
-use super::http::{Answer, Broken, Client, Place, request};
+use super::http::{Answer, Broken, Client, request};
 use super::metrics::Metrics;
-use super::secure::Secure;
+use super::place::Place;
+use super::secure::{Secure, World};
 use super::{http, port, wait_for, within};
 
 /// How long a local route may take on a busy machine; much longer than it should.
@@ -106,6 +107,12 @@ impl Manage {
         self.tls = Some(secure.clone());
         let [ca, cert, key] = [&files.ca, &files.cert, &files.key].map(|file| file.to_str().expect("a path in UTF-8"));
         self.with([flag, "--tlscacert", ca, "--tlscert", cert, "--tlskey", key])
+    }
+
+    /// Speaks mutual TLS under a certificate of its own; the test asks it as the user.
+    pub(crate) fn mutual(self, world: &World) -> Self {
+        let files = world.node(&self.name);
+        self.secured("--tlsverify", &files, &world.secure())
     }
 
     /// Takes more arguments.

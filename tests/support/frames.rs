@@ -1,13 +1,10 @@
 //! FRAMES: HTTP/2 frame by frame (RFC 9113 §4), right ones and wrong ones, and what comes back.
 
-use std::fmt::Debug;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::http::Place;
+use super::place::{Duplex, Place};
 use super::within;
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -135,11 +132,6 @@ fn digits(text: &[u8]) -> Option<u16> {
     u16::try_from(number).ok()
 }
 
-/// A stream of any kind.
-trait Duplex: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Duplex for S {}
-
 /// A client's connection.
 #[derive(Debug)]
 pub(crate) struct Frames {
@@ -162,10 +154,7 @@ impl Frames {
 
     /// Connects.
     pub(crate) async fn connect(place: &Place) -> Self {
-        let stream: Box<dyn Duplex> = match &place.tls {
-            None => Box::new(plain(place.address).await),
-            Some(tls) => Box::new(within("a handshake", PATIENCE, tls.connect_for_http2(place.address)).await.expect("a handshake")),
-        };
+        let stream = within("connecting", PATIENCE, place.for_http2().connect()).await.expect("a connection");
         Self { stream, unread: Vec::new() }
     }
 
@@ -256,10 +245,4 @@ fn parse(bytes: &[u8], from: usize) -> Option<(Frame, usize)> {
     let payload = bytes.get(from + 9..end)?.to_vec();
     let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
     Some((Frame { kind: head[3], flags: head[4], stream, payload }, end))
-}
-
-async fn plain(address: SocketAddr) -> TcpStream {
-    let stream = within("connecting", PATIENCE, TcpStream::connect(address)).await.expect("connect");
-    stream.set_nodelay(true).expect("no delay");
-    stream
 }

@@ -1,6 +1,5 @@
 //! An HTTP client for tests: kept-alive connections to one address, and nothing that it does behind a test's back.
 
-use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -13,12 +12,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::secure::Secure;
+use super::place::Place;
 
 /// What a client may send.
 pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
@@ -72,20 +69,6 @@ impl Answer {
     pub(crate) fn held(&self) -> Option<Duration> {
         let milliseconds = self.header("server-timing").strip_prefix("held;dur=")?;
         Some(Duration::from_secs_f64(milliseconds.parse::<f64>().ok()? / 1_000.0))
-    }
-}
-
-/// An address, and how it is spoken to.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    pub(crate) address: SocketAddr,
-    /// Speaks TLS there.
-    pub(crate) tls: Option<Secure>,
-}
-
-impl From<SocketAddr> for Place {
-    fn from(address: SocketAddr) -> Self {
-        Self { address, tls: None }
     }
 }
 
@@ -149,16 +132,7 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<SendRequest<Body>, Broken> {
-        let Place { address, tls } = &self.place;
-        if let Some(tls) = tls {
-            return self.begin(tls.connect(*address).await.map_err(|_| Broken::Refused)?).await;
-        }
-        let stream = TcpStream::connect(address).await.map_err(|_| Broken::Refused)?;
-        stream.set_nodelay(true).map_err(|_| Broken::Cut)?;
-        self.begin(stream).await
-    }
-
-    async fn begin(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<SendRequest<Body>, Broken> {
+        let stream = self.place.connect().await.map_err(|_| Broken::Refused)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| Broken::Cut)?;
         self.connections.spawn(connection);
         Ok(sender)

@@ -11,8 +11,9 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::http::{Broken, Client, Method, PATIENCE, Place, request, with};
+use super::http::{Broken, Client, Method, PATIENCE, request, with};
 use super::ledger::{Ledger, REQUEST_ID};
+use super::place::Place;
 use super::wait_for;
 
 /// From one request through a node to the next one through it.

@@ -1,6 +1,7 @@
 //! A node's `/_bellwether/metrics`, read as Prometheus reads it.
 
-use super::http::{self, Place};
+use super::http;
+use super::place::Place;
 
 /// One reading of all metrics.
 #[derive(Debug, Clone)]

@@ -26,6 +26,8 @@ pub(crate) mod mariadb;
 pub(crate) mod metrics;
 pub(crate) mod one;
 pub(crate) mod pair;
+pub(crate) mod place;
+pub(crate) mod places;
 pub(crate) mod port;
 pub(crate) mod postgres;
 pub(crate) mod raw;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::http::{Client, Method, Place, request};
+use super::http::{Client, Method, request};
+use super::place::Place;
 
 /// From one answer of a node to the next question.
 const ASK_EVERY: Duration = Duration::from_millis(4);

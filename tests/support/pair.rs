@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::daemon::{Daemon, Manage};
-use super::http::Place;
+use super::place::Place;
 
 /// Nobody changes its role in a test of this kind.
 const TTL: Duration = Duration::from_secs(30);

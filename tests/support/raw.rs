@@ -1,21 +1,17 @@
 //! RAW: a socket's exact bytes, in both directions and on either side of a node.
 
-use std::fmt::Debug;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::place::{Duplex, Place};
 use super::within;
 
 /// How long the other side may take for whatever a test awaits of it.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A stream of any kind.
-trait Duplex: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Duplex for S {}
 
 /// One connection, with what has been read of it and not been asked for yet.
 #[derive(Debug)]
@@ -26,18 +22,14 @@ pub(crate) struct Raw {
 
 impl Raw {
     /// A client's connection to a node.
-    pub(crate) async fn connect(address: SocketAddr) -> Self {
-        let stream = within("connecting", PATIENCE, TcpStream::connect(address)).await;
-        Self::new(stream.unwrap_or_else(|error| panic!("connect to {address}: {error}")))
-    }
-
-    fn new(stream: TcpStream) -> Self {
-        stream.set_nodelay(true).expect("no delay");
-        Self::over(stream)
+    pub(crate) async fn connect(place: impl Into<Place>) -> Self {
+        let place = place.into();
+        let stream = within("connecting", PATIENCE, place.connect()).await;
+        Self { stream: stream.unwrap_or_else(|error| panic!("connect to {place}: {error}")), unread: Vec::new() }
     }
 
     /// A connection that is there already.
-    pub(crate) fn over(stream: impl AsyncRead + AsyncWrite + Debug + Send + Unpin + 'static) -> Self {
+    pub(crate) fn over(stream: impl Duplex + 'static) -> Self {
         Self { stream: Box::new(stream), unread: Vec::new() }
     }
 
@@ -103,6 +95,8 @@ impl Raw {
     async fn more(&mut self, awaited: &str) -> bool {
         match tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.unread)).await {
             Ok(Ok(read)) => read > 0,
+            // Over TLS, a connection that breaks off: in the clear that is an end like any other.
+            Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => false,
             Ok(Err(error)) => panic!("reading up to {awaited:?}: {error}, after {:?}", lossy(&self.unread)),
             Err(_) => panic!("nothing for {PATIENCE:?} on the way to {awaited:?}, after {:?}", lossy(&self.unread)),
         }
@@ -126,7 +120,9 @@ impl Origin {
 
     /// The next connection to it.
     pub(crate) async fn accept(&self) -> Raw {
-        Raw::new(self.accept_bare().await.0)
+        let (stream, _) = self.accept_bare().await;
+        stream.set_nodelay(true).expect("no delay");
+        Raw::over(stream)
     }
 
     /// The next connection, for a test that speaks more than TCP on it.

@@ -82,14 +82,20 @@ impl Secure {
     pub(crate) async fn connect(&self, address: SocketAddr) -> io::Result<client::TlsStream<TcpStream>> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        TlsConnector::from(Arc::clone(&self.0)).connect(ServerName::IpAddress(address.ip().into()), stream).await
+        self.over(stream).await
     }
 
-    /// The same, with HTTP/2 as all there is to choose.
-    pub(crate) async fn connect_for_http2(&self, address: SocketAddr) -> io::Result<client::TlsStream<TcpStream>> {
+    /// Shakes hands with whoever is at the other end.
+    pub(crate) async fn over(&self, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
+        let host = stream.peer_addr()?.ip();
+        TlsConnector::from(Arc::clone(&self.0)).connect(ServerName::IpAddress(host.into()), stream).await
+    }
+
+    /// The same with HTTP/2 as all there is to choose.
+    pub(crate) fn for_http2(&self) -> Self {
         let mut config = (*self.0).clone();
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Self(Arc::new(config)).connect(address).await
+        Self(Arc::new(config))
     }
 
     /// The certificate that is shown at `address` to whoever connects now, with no session to resume.

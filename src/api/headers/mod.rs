@@ -21,7 +21,7 @@ pub(super) use answer::{OddFraming, Origin, add_held, relay};
 pub(super) use forwarded::FORWARDED_FOR;
 pub(super) use hop::{HOP, Hop, REFUSED, Refusal};
 pub(super) use peer::Peer;
-pub(super) use request::{Terms, prepare};
+pub(super) use request::{Terms, frame_body, prepare};
 use strip::tokens;
 pub(super) use strip::{closes, prune_trailers, wants_upgrade};
 

@@ -1,9 +1,11 @@
 //! Makes a client's head ready to be forwarded.
 
-use http::header::{ACCEPT, CONNECTION, COOKIE, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::header::{
+    ACCEPT, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
 use http::request::Parts;
 use http::uri::Uri;
-use http::{HeaderMap, Version};
+use http::{HeaderMap, Method, Version};
 
 use super::Peer;
 use super::forwarded::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO, add_forwarded, add_via, extend_forwarded};
@@ -111,6 +113,14 @@ pub(in crate::api) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) ->
         repeatable,
         bytes: found.bytes + target_bytes(&head.uri) + FIXED_BYTES,
     })
+}
+
+/// Says in HTTP/1.1 that a request has a body of unknown length, which HTTP/2 says by its frames: of a GET or a HEAD the library
+/// would take that for nothing, and leave it out.
+pub(in crate::api) fn frame_body(head: &mut Parts) {
+    if matches!(head.method, Method::GET | Method::HEAD) && !head.headers.contains_key(CONTENT_LENGTH) {
+        head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
 }
 
 fn target_bytes(target: &Uri) -> usize {
