@@ -32,7 +32,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["api/", "demo/", "store/http/"]),
     ("hyper_util", &["api/", "demo/", "store/http/"]),
     ("tower", &["api/"]),
-    ("tokio_rustls", &["api/io.rs", "api/tests/", "tls/", "store/tls.rs"]),
+    ("tokio_rustls", &["api/io/", "api/tests/", "tls/", "store/tls.rs"]),
     ("prometheus_client", &["api/"]),
     ("anyhow", &["app.rs", "cli/", "config/", "demo/"]),
     ("etcd_client", &["store/etcd/"]),
