@@ -34,7 +34,7 @@ use crate::api::headers::Origin;
 use crate::api::io::{Wire, WireIo};
 use crate::api::ledger::Outcome;
 use frames::Frames;
-use pump::{Broken, Pump, Side, Sink, Source};
+use pump::{Broken, Goodbyes, Pump, Side, Sink, Source};
 
 pub(super) use far::Far;
 pub(super) use pump::CHUNK;
@@ -85,6 +85,8 @@ enum Event {
     /// The leader's connection ended, and no Close frame was on its way.
     LeaderVanished,
     Told,
+    /// The app has answered a client's Close frame. It may leave a stream open that it is done with, so nobody waits for more.
+    Parted,
     /// Its time is over.
     Cut,
 }
@@ -118,12 +120,17 @@ impl Tunnel {
         // An end would tell it that its input is complete.
         upstream.reset_at_drop(true);
         let frames = || websocket.then(Frames::default);
+        let goodbyes = Rc::<Goodbyes>::default();
         let mut there = Pump {
             source: Source::new(from, Side::Client, &core, &account.from_client, frames()),
             sink: Sink::new(upstream.clone(), Side::Upstream),
+            goodbyes: Rc::clone(&goodbyes),
         };
-        let mut back =
-            Pump { source: Source::new(upstream, Side::Upstream, &core, &account.to_client, frames()), sink: Sink::new(to, Side::Client) };
+        let mut back = Pump {
+            source: Source::new(upstream, Side::Upstream, &core, &account.to_client, frames()),
+            sink: Sink::new(to, Side::Client),
+            goodbyes,
+        };
         let mut watch = Watch::new(websocket, origin);
         let end = loop {
             match watch.next(&mut there, &mut back, &notice).await {
@@ -137,6 +144,7 @@ impl Tunnel {
                 Event::LeaderVanished if !there.is_open() => watch.vanishing = false,
                 Event::LeaderVanished => break End::LeaderVanished,
                 Event::Cut => break End::Cut,
+                Event::Parted => break End::Plain,
                 // Who takes no more may have answered before, and what it said is still to be read.
                 Event::Sent(Err((Side::Upstream, error))) if watch.refused.is_none() && !there.sink.io.is_fenced_off() => {
                     debug!(%error, "the upstream of a tunnel takes no more");
@@ -172,7 +180,7 @@ impl Tunnel {
             there.sink.io.reset_at_drop(false);
         }
         // The upstream's side goes first: its time is over.
-        let (Pump { source: client, sink: _ }, Pump { source: upstream, sink }) = (there, back);
+        let (Pump { source: client, .. }, Pump { source: upstream, sink, .. }) = (there, back);
         let says_close = is_to_hear && upstream.is_between() && !upstream.closes() && !client.closes() && !sink.ended;
         let knows = upstream.is_closed();
         drop(upstream);
@@ -241,6 +249,7 @@ impl Watch {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
+        let (goodbyes, ends_streams) = (Rc::clone(&there.goodbyes), matches!(there.sink.io, Far::Stream(_)));
         let sent = async {
             if self.refused.is_some() {
                 // It may wait until all of it is taken before it listens.
@@ -269,6 +278,7 @@ impl Watch {
             event = heard, if !self.heard => event,
             () = notice.cut.cancelled() => Event::Cut,
             () = notice.told.cancelled(), if self.told => Event::Told,
+            () = goodbyes.answered.notified(), if ends_streams => Event::Parted,
             () = sleep_until(self.until.unwrap_or_else(Instant::now)), if self.until.is_some() => Event::Cut,
         }
     }
@@ -309,7 +319,7 @@ where
         there.sink.io.reset_at_drop(false);
     }
     // The app's side goes first: nobody who waits for the end of the tenure waits for clients.
-    let (Pump { source: client, sink: _ }, Pump { source: _, sink }) = (there, back);
+    let (Pump { source: client, .. }, Pump { sink, .. }) = (there, back);
     timeout_at(until, part(client, sink, &[])).await.ok();
 }
 

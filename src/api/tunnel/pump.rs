@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::Notify;
 
 use super::frames::Frames;
 use crate::api::worker::Core;
@@ -56,6 +57,25 @@ pub(super) struct Sink<W> {
 pub(super) struct Pump<R, W> {
     pub(super) source: Source<R>,
     pub(super) sink: Sink<W>,
+    pub(super) goodbyes: Rc<Goodbyes>,
+}
+
+/// Whose Close frames have been passed on.
+#[derive(Default)]
+pub(super) struct Goodbyes {
+    client: Cell<bool>,
+    /// Notified when the upstream has answered the client's.
+    pub(super) answered: Notify,
+}
+
+impl Goodbyes {
+    fn note(&self, side: Side) {
+        match side {
+            Side::Client => self.client.set(true),
+            Side::Upstream if self.client.get() => self.answered.notify_one(),
+            Side::Upstream => {}
+        }
+    }
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Pump<R, W> {
@@ -74,7 +94,10 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Pump<R, W> {
     pub(super) async fn pass(&mut self) -> Result<(), Broken> {
         while !self.source.ended {
             self.sink.deliver().await?;
-            let Self { source, sink } = self;
+            if self.source.is_closed() {
+                self.goodbyes.note(self.source.side);
+            }
+            let Self { source, sink, .. } = self;
             poll_fn(|cx| {
                 source.poll_read(cx, |source, cx, bytes| {
                     source.follow(bytes);
@@ -91,7 +114,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Pump<R, W> {
     /// # Errors
     /// When one of the sides breaks, or the source ends in the middle of a frame.
     pub(super) async fn put_in(&mut self, frame: &[u8]) -> Result<(), Broken> {
-        let Self { source, sink } = self;
+        let Self { source, sink, .. } = self;
         while !source.is_between() {
             sink.deliver().await?;
             let is_whole = poll_fn(|cx| {

@@ -48,6 +48,21 @@ async fn both_ends_are_told_when_the_primary_steps_down() {
     }
 }
 
+/// Some apps leave their streams open then, and a client in HTTP/1.1 waits for the server's end (RFC 6455 §7.1.1).
+#[tokio::test]
+async fn an_app_that_has_answered_a_goodbye_need_not_end_its_stream() {
+    let mut app = App::start(WILLING).await;
+    let [node, _replica] = app.chain();
+    let (mut client, mut end) = app.tunnel(&node).await;
+    client.say(masked(8, b"\x03\xe8")).await;
+    assert_eq!(end.frame().await, (8, b"\x03\xe8".to_vec()));
+    end.say(b"\x88\x02\x03\xe8");
+    assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
+    assert!(client.is_closed().await);
+    assert!(end.is_over().await);
+    node.until("it ended well", |totals| outcome(totals, "answered") == 1 && totals.running == 0).await;
+}
+
 #[tokio::test]
 async fn who_loses_the_lock_tells_the_client_and_says_nothing_more_to_the_app() {
     for through in 0..2 {
