@@ -149,8 +149,8 @@ impl Wire {
     }
 
     /// Whether its peer can reset it. A unix socket says that it was reset where its peer has ended with something unread.
-    pub(super) fn knows_resets(&self) -> bool {
-        !matches!(&*self.socket.borrow(), Socket::Unix(_))
+    pub(in crate::api) fn knows_resets(&self) -> bool {
+        !self.socket.borrow().is_unix()
     }
 
     /// Has the system find out when the peer's host is gone, as nobody else does on a connection that may be silent for long.
