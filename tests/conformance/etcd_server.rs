@@ -12,7 +12,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
 
 use crate::port;
 use crate::wait::wait_for;
@@ -163,11 +162,8 @@ impl Etcd {
 
     /// Waits until a member listens; with the others, it then answers.
     async fn answers(&self, member: usize) {
-        let until = Instant::now() + START;
-        while let Err(error) = TcpStream::connect(self.client(member)).await {
-            assert!(Instant::now() < until, "etcd does not listen: {error}");
-            sleep(Duration::from_millis(10)).await;
-        }
+        let address = self.client(member);
+        wait_for("etcd to listen", START, move || async move { TcpStream::connect(address).await }).await;
     }
 
     fn data(&self, member: usize) -> std::path::PathBuf {

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::call_timeout;
 use crate::rig::node;
 use crate::sqlite::File;
+use crate::wait::wait_for;
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -279,11 +280,10 @@ async fn a_database_that_cannot_be_switched_to_the_write_ahead_log_works_as_it_i
     file.open(&node(1), TTL).leader().await.unwrap();
     let mut other = file.connect().await;
     // A lock that was dropped closes its connection in its own time.
-    let until = Instant::now() + Duration::from_secs(20);
-    while let Err(error) = sqlx::raw_sql("PRAGMA journal_mode = DELETE").execute(&mut other).await {
-        assert!(Instant::now() < until, "the dropped lock keeps its connection: {error}");
-        time::sleep(Duration::from_millis(10)).await;
-    }
+    wait_for("the dropped lock to let go of its connection", Duration::from_secs(20), async || {
+        sqlx::raw_sql("PRAGMA journal_mode = DELETE").execute(&mut other).await
+    })
+    .await;
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let (first, second) = (file.open(&node(1), TTL), file.open(&node(2), TTL));
     assert_eq!(first.leader().await.unwrap(), None);

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::app::App;
 use crate::support::daemon::{Daemon, Manage};
-use crate::support::interop::{Running, Served, WEBSOCKET_APP, WEBSOCKET_CLIENT};
+use crate::support::interop::{H2_WEBSOCKET, Running, Served, WEBSOCKET_APP, WEBSOCKET_CLIENT, run_with_all};
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::raw::Raw;
@@ -58,6 +58,21 @@ impl Stage {
     /// One client for each node.
     async fn clients(&self) -> [Running; 2] {
         [self.client(&self.pair.primary).await, self.client(&self.pair.replica).await]
+    }
+}
+
+/// RFC 8441 under mutual TLS, as h2 and websockets for Python speak it.
+#[tokio::test]
+async fn websockets_are_streams_under_mutual_tls() {
+    let mut stage = Stage::set(true).await;
+    let world = stage.world.as_ref().expect("TLS");
+    let files = [&world.user.ca, &world.user.cert, &world.user.key].map(|file| file.to_str().expect("a path in UTF-8"));
+    for way in stage.pair.ways() {
+        let said = run_with_all(H2_WEBSOCKET, &[&[way.to_string().as_str()][..], &files].concat()).await;
+        assert_eq!(said, "offered\nopened\nechoed\nclosed\n");
+        for _ in 0..2 {
+            assert_eq!(stage.app.running.line().await, "closed 1000");
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The steps that promises are told in. Each one waits for a state, within a limit, and says what it waited for.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use tokio::time::{self, Instant};
 
 use crate::harness::Harness;
 use crate::rig::node;
+use crate::wait::wait_for;
 
 /// How long anything that needs no TTL to run out may take on a busy machine.
 pub(crate) const PROMPT: Duration = Duration::from_secs(30);
@@ -30,23 +30,14 @@ fn client_with<S: Harness>(store: &S, port: u16, ttl: Duration) -> (Node, Arc<dy
     (node, lock)
 }
 
-/// Whether a call should be made again: the store gave no decision, and the time for it is not over.
-async fn again(error: StoreError, until: Instant, what: &str) {
-    match error {
-        StoreError::Unavailable { .. } if Instant::now() < until => time::sleep(Duration::from_millis(20)).await,
-        error => panic!("{what}: {error}"),
-    }
-}
-
 /// Repeats a call until the store gives a decision, as the candidate does.
-async fn decided<T, F: Future<Output = Result<T, StoreError>>>(what: &str, mut call: impl FnMut() -> F) -> T {
-    let until = Instant::now() + PROMPT;
-    loop {
-        match call().await {
-            Ok(decision) => return decision,
-            Err(error) => again(error, until, what).await,
-        }
-    }
+async fn decided<T>(what: &str, mut call: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
+    wait_for(what, PROMPT, async || match call().await {
+        Err(error @ StoreError::Unavailable { .. }) => Err(error),
+        Err(error) => panic!("{what}: {error}"),
+        Ok(decision) => Ok(decision),
+    })
+    .await
 }
 
 pub(crate) async fn acquire(lock: &dyn Lock) -> Attempt {
@@ -66,20 +57,11 @@ pub(crate) async fn leader(lock: &dyn Lock) -> Option<Leader> {
 }
 
 pub(crate) async fn renew(lease: &mut dyn Lease) -> Renewal {
-    let until = Instant::now() + PROMPT;
-    loop {
-        match lease.renew().await {
-            Ok(renewal) => return renewal,
-            Err(error) => again(error, until, "renew").await,
-        }
-    }
+    decided("renew", async || lease.renew().await).await
 }
 
 pub(crate) async fn release(lease: &mut dyn Lease) {
-    let until = Instant::now() + PROMPT;
-    while let Err(error) = lease.release().await {
-        again(error, until, "release").await;
-    }
+    decided("release", async || lease.release().await).await;
 }
 
 /// Acquires a lock that must be free.

@@ -36,6 +36,9 @@ pub(crate) const HTTP2_APP: &str = include_str!("http2_app.py");
 /// The same as [`WEBSOCKET_CLIENT`] over HTTP/2: see there.
 pub(crate) const HTTP2_WEBSOCKET_CLIENT: &str = include_str!("http2_websocket_client.py");
 
+/// What a WebSocket does over HTTP/2: see there.
+pub(crate) const H2_WEBSOCKET: &str = include_str!("h2_websocket.py");
+
 fn python() -> Command {
     python_with(PACKAGES)
 }
@@ -101,6 +104,13 @@ pub(crate) async fn run(script: &str, arguments: &[&str]) -> String {
 pub(crate) async fn httpx(script: &str, arguments: &[&str]) -> String {
     let mut command = python_with(HTTPX_PACKAGES);
     command.args(["-c", script]).args(arguments);
+    done(command).await
+}
+
+/// The same with what both are made of.
+pub(crate) async fn run_with_all(script: &str, arguments: &[&str]) -> String {
+    let mut command = python_with(HTTPX_PACKAGES);
+    command.env("PYTHONPATH", format!("{PACKAGES}:{HTTPX_PACKAGES}")).args(["-c", script]).args(arguments);
     done(command).await
 }
 
