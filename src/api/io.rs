@@ -352,6 +352,11 @@ impl Wire {
         }
     }
 
+    /// Whether its peer can reset it. A unix socket says that it was reset where its peer has ended with something unread.
+    pub(super) fn knows_resets(&self) -> bool {
+        !matches!(&*self.socket.borrow(), Socket::Unix(_))
+    }
+
     /// Has the system find out when the peer's host is gone, as nobody else does on a connection that may be silent for long.
     pub(super) fn keep_alive(&self) {
         let socket = self.socket.borrow();

@@ -2,6 +2,7 @@
 //! in common that speak it.
 
 mod announced;
+mod channel;
 mod client;
 mod connect;
 mod server;
@@ -16,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::Limits;
 
+pub(super) use channel::Channel;
 pub(super) use client::{Lane, Sent, Stream};
 pub(super) use connect::{Connect, asks_for_websocket};
 pub(super) use server::serve;

@@ -127,10 +127,17 @@ impl Watch {
         }
     }
 
+    /// The stream of a task that is about to begin: what begins in the middle of another task is about the same one.
+    fn stream(&self) -> Rc<Stream> {
+        STREAM.try_with(Rc::clone).unwrap_or_else(|_| {
+            let stream = Rc::new(Stream::default());
+            self.enrol(&stream);
+            stream
+        })
+    }
+
     /// Runs what the library does for a stream, until that ends or the stream is to be reset.
-    async fn run(self: Rc<Self>, task: impl Future<Output = ()>) {
-        let stream = Rc::new(Stream::default());
-        self.enrol(&stream);
+    async fn run(self: Rc<Self>, stream: Rc<Stream>, task: impl Future<Output = ()>) {
         let mut running = pin!(Some(STREAM.scope(Rc::clone(&stream), task)));
         tokio::select! {
             biased;
@@ -161,6 +168,23 @@ pub(super) fn begin() {
     STREAM.try_with(|stream| stream.due.set(true)).ok();
 }
 
+/// What resets a stream that has become a tunnel: it ends by itself otherwise.
+pub(super) struct Reset(Option<Rc<Stream>>);
+
+impl Reset {
+    /// That of the stream that the present task is about.
+    pub(super) fn of_this_stream() -> Self {
+        Self(STREAM.try_with(Rc::clone).ok())
+    }
+
+    /// Takes the stream from the library as soon as it wants to go on with it. Whoever holds a part of it lets go as well.
+    pub(super) fn at_once(self) {
+        if let Some(stream) = self.0 {
+            stream.cut.notify_one();
+        }
+    }
+}
+
 /// Runs what the library has to do for the streams of a connection.
 #[derive(Clone)]
 pub(super) struct Runner {
@@ -172,7 +196,7 @@ pub(super) struct Runner {
 impl<F: Future<Output = ()> + 'static> Executor<F> for Runner {
     fn execute(&self, task: F) {
         match &self.watch {
-            Some(watch) => drop(self.tasks.spawn_local(Rc::clone(watch).run(task))),
+            Some(watch) => drop(self.tasks.spawn_local(Rc::clone(watch).run(watch.stream(), task))),
             None => drop(self.tasks.spawn_local(task)),
         }
     }

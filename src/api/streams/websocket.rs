@@ -7,15 +7,16 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::ext::Protocol;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
 use tracing::trace;
 
-use super::WEBSOCKET;
+use super::watch::Reset;
+use super::{Channel, WEBSOCKET};
 use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason};
 use crate::api::page::Taste;
 use crate::api::session::{Next, Session};
+use crate::api::tunnel::Parting;
 
 /// A request for a WebSocket that was turned into an upgrade.
 pub(super) struct Asked(OnUpgrade);
@@ -53,11 +54,14 @@ impl Asked {
         for about_the_upgrade in [CONNECTION, UPGRADE, SEC_WEBSOCKET_ACCEPT] {
             answer.headers_mut().remove(about_the_upgrade);
         }
+        let reset = Reset::of_this_stream();
         tasks.spawn_local(async move {
             match self.0.await {
                 Ok(client) => {
-                    let (from, to) = tokio::io::split(TokioIo::new(client));
-                    tunnel.pass(from, to).await;
+                    let (from, to) = tokio::io::split(Channel::new(client));
+                    if tunnel.pass(from, to).await == Parting::Cut {
+                        reset.at_once();
+                    }
                 }
                 Err(error) => trace!(%error, "a stream broke before it became a tunnel"),
             }

@@ -17,6 +17,7 @@ mod limits;
 mod malice;
 mod passing;
 mod redirect;
+mod resets;
 pub(super) mod rig;
 mod secured;
 mod sharing;

@@ -8,11 +8,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::api::io::{Fence, Wire, WireIo};
-use crate::api::streams::Stream;
+use crate::api::streams::{Channel, Stream};
 
 /// Where an upstream sends to, and takes from. Cheap to clone.
 #[derive(Clone)]
@@ -20,12 +19,12 @@ pub(in crate::api) enum Far {
     /// A connection.
     Connection(WireIo),
     /// A stream.
-    Stream(Rc<Channel>),
+    Stream(Rc<Shared>),
 }
 
 /// A stream that has become a tunnel.
-pub(in crate::api) struct Channel {
-    io: RefCell<TokioIo<Upgraded>>,
+pub(in crate::api) struct Shared {
+    io: RefCell<Channel>,
     fence: Option<Fence>,
     /// Its share of the connection.
     _stream: Stream,
@@ -41,7 +40,24 @@ impl Far {
 
     /// A stream behind `fence`.
     pub(in crate::api) fn stream(upgraded: Upgraded, stream: Stream, fence: Option<Fence>) -> Self {
-        Self::Stream(Rc::new(Channel { io: RefCell::new(TokioIo::new(upgraded)), fence, _stream: stream }))
+        Self::Stream(Rc::new(Shared { io: RefCell::new(Channel::new(upgraded)), fence, _stream: stream }))
+    }
+
+    /// Whether it ends by a reset when it is dropped, as far as it can.
+    pub(super) fn reset_at_drop(&self, resets: bool) {
+        match self {
+            Self::Connection(io) => io.0.reset_at_drop(resets),
+            // The library ends it, where its connection is not cut.
+            Self::Stream(_) => {}
+        }
+    }
+
+    /// Whether the upstream can reset it.
+    pub(super) fn knows_resets(&self) -> bool {
+        match self {
+            Self::Connection(io) => io.0.knows_resets(),
+            Self::Stream(_) => true,
+        }
     }
 
     /// Whether it belongs to a tenure that is over.
@@ -50,16 +66,6 @@ impl Far {
             Self::Connection(io) => io.0.is_fenced_off(),
             Self::Stream(channel) => channel.fence.as_ref().is_some_and(|fence| fence.check().is_err()),
         }
-    }
-}
-
-/// An upstream that wants to hear no more, but means no harm (RFC 9113 §8.1), is like one whose connection was closed for what
-/// is sent: what it has said before that is to be read to its end.
-fn as_of_a_connection(error: io::Error) -> io::Error {
-    let cause = error.get_ref().and_then(|error| error.source()).and_then(|cause| cause.downcast_ref::<h2::Error>());
-    match cause.and_then(h2::Error::reason) {
-        Some(h2::Reason::NO_ERROR) => io::Error::new(io::ErrorKind::BrokenPipe, error),
-        Some(_) | None => error,
     }
 }
 
@@ -74,7 +80,7 @@ macro_rules! delegate {
             Far::Stream(channel) => {
                 let mut io = channel.io.borrow_mut();
                 let $io = Pin::new(&mut *io);
-                $call.map_err(as_of_a_connection)
+                $call
             }
         }
     };

@@ -1,15 +1,15 @@
 //! Tunnels: what a connection becomes once client and app have agreed on another protocol (RFC 9110 §7.8).
 //!
 //! Any protocol passes as opaque bytes. Each direction ends by itself: a side that stops sending is told apart from one
-//! that is gone (B86, B132), and an error on either side ends both; but an app that takes no more may have said all it had to
-//! say, and that is read to its end first. A tunnel has no idle limit (B137), counts as running, and is cut with the tenure
+//! that is gone (B86, B132), and an error on either side ends both: who is at the other is reset. But an app that takes no more may
+//! have said all it had to say, and that is read to its end first. A tunnel has no idle limit (B137), counts as running, and is cut with the tenure
 //! or the leader it was made under.
 //!
 //! A WebSocket can be told before it is cut, and is: both its ends get a Close frame that says "restart", at the next place
 //! where one frame has ended and another has not begun, and a moment to answer it. Where a tenure is lost rather than
 //! laid down, or a replica loses its leader, nothing may be said to the app any more, and only the client is told. Whoever
-//! cannot be told is cut by a reset: `docker exec` takes an end for the end of the command's output, and reports success.
-//! (Unix sockets know no resets, and a stream of HTTP/2 just ends: it carries WebSockets only, which miss the Close frame.)
+//! cannot be told is cut by a reset, the app included: `docker exec` takes an end for the end of the command's output, and
+//! reports success, and its engine for the end of the input. Unix sockets know no resets, and end.
 
 mod far;
 mod frames;
@@ -115,6 +115,8 @@ impl Tunnel {
         let Self { upstream, origin, notice, websocket, ticket, hidden: _ } = self;
         let core = ticket.core();
         let account = Account::new(ticket);
+        // An end would tell it that its input is complete.
+        upstream.reset_at_drop(true);
         let frames = || websocket.then(Frames::default);
         let mut there = Pump {
             source: Source::new(from, Side::Client, &core, &account.from_client, frames()),
@@ -162,10 +164,13 @@ impl Tunnel {
             End::Broken((Side::Upstream, error)) => {
                 debug!(%error, "the app's side of a tunnel broke");
                 let is_over = origin == Origin::Leader || there.sink.io.is_fenced_off();
-                (Outcome::Cut, is_over, is_over)
+                (Outcome::Cut, is_over, is_over || there.sink.io.knows_resets())
             }
         };
         account.end(outcome);
+        if outcome == Outcome::Answered {
+            there.sink.io.reset_at_drop(false);
+        }
         // The upstream's side goes first: its time is over.
         let (Pump { source: client, sink: _ }, Pump { source: upstream, sink }) = (there, back);
         let says_close = is_to_hear && upstream.is_between() && !upstream.closes() && !client.closes() && !sink.ended;
@@ -300,6 +305,9 @@ where
         () = cut.cancelled() => Outcome::Cut,
     };
     account.end(outcome);
+    if outcome == Outcome::Answered {
+        there.sink.io.reset_at_drop(false);
+    }
     // The app's side goes first: nobody who waits for the end of the tenure waits for clients.
     let (Pump { source: client, sink: _ }, Pump { source: _, sink }) = (there, back);
     timeout_at(until, part(client, sink, &[])).await.ok();
