@@ -8,6 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use crate::api::forward::Tail;
+use crate::api::piece::poll_piece;
 
 /// The body of an answer to a client. Nothing in it is boxed.
 pub(super) enum ResponseBody {
@@ -46,14 +47,7 @@ impl Body for ResponseBody {
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Bodiless(_) => Poll::Ready(None),
             Self::Stream(source, tail) => {
-                let frame = loop {
-                    let frame = ready!(Pin::new(&mut *source).poll_frame(cx));
-                    // Pieces of nothing are of no use to a client, and between nodes they are counted as a flood of them.
-                    let is_nothing = matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty));
-                    if !is_nothing || source.is_end_stream() {
-                        break frame;
-                    }
-                };
+                let frame = ready!(poll_piece(source, cx));
                 if let (Some(tail), Some(Ok(frame))) = (tail.as_mut(), &frame) {
                     tail.note_bytes(frame.data_ref().map_or(0, Bytes::len));
                 }

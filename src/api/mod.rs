@@ -35,6 +35,7 @@ mod local;
 mod metrics;
 mod mux;
 mod page;
+mod piece;
 mod plane;
 mod pool;
 mod preface;

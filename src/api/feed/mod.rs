@@ -22,6 +22,7 @@ use tokio::time::Sleep;
 
 use crate::api::debt::Debtors;
 use crate::api::headers::prune_trailers;
+use crate::api::piece::poll_piece;
 
 /// How much of a body is remembered so that it can be sent again.
 const KEPT: usize = 64 * 1024;
@@ -208,15 +209,7 @@ impl State {
         if self.source_ended {
             return Poll::Ready(None);
         }
-        let frame = loop {
-            let frame = ready!(Pin::new(&mut self.source).poll_frame(cx));
-            // One client's pieces of nothing would be counted as a flood on a connection that many share.
-            let is_nothing = matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty));
-            if !is_nothing || self.source.is_end_stream() {
-                break frame;
-            }
-        };
-        match frame {
+        match ready!(poll_piece(&mut self.source, cx)) {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(piece) => {
                     self.keep(&piece, ahead);
