@@ -7,6 +7,7 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 
+use crate::api::accept::TOO_MANY;
 use crate::api::access::Entry;
 use crate::api::body::ResponseBody;
 use crate::api::error::{Failure, Reason, Verdict};
@@ -17,7 +18,6 @@ use crate::api::hold::{self, Cause, Ended};
 use crate::api::ledger::Outcome;
 use crate::api::page::Taste;
 use crate::api::session::{Busy, Session};
-use crate::api::worker::TOO_MANY;
 use crate::api::{debt, mux, primary, redirect, replica};
 use crate::replication::Role;
 

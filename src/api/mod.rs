@@ -7,6 +7,7 @@
 //!
 //! This room reads roles and never changes one: a header of a request can only get that request refused.
 
+mod accept;
 pub mod access;
 mod admin;
 mod ahead;
