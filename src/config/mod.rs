@@ -265,6 +265,10 @@ fn data_plane(
 ) -> Result<api::Config, ConfigError> {
     let upstream = settings.upstream.iter().flatten().map(|url| url.parse::<Upstream>());
     let upstream = upstream.collect::<Result<Vec<_>, _>>().map_err(|error| ConfigError::about("--upstream", error))?;
+    if upstream.len() > 1 {
+        let problem = format_args!("{} are given, and this version serves through one app: give one", upstream.len());
+        return Err(ConfigError::about("--upstream", problem));
+    }
     let listen = settings.host.clone().unwrap_or_else(|| vec![Listen::Tcp(([127, 0, 0, 1], 4000).into())]);
     let hold_timeout = hold_timeout(settings, timing)?;
     let hold_requests = settings.hold_requests.map_or(10_000, |count| count.0);

@@ -46,6 +46,7 @@ fn every_wrong_flag_gets_its_sentence() {
         (&["--trusted-proxies", "load-balancer"], "10.0.0.0/8 or fd00::/8"),
         (&["--upstream", "127.0.0.1:8080"], "http://, h2c://, https:// or unix://"),
         (&["--upstream", "https://app/path"], "end after the port"),
+        (&["--upstream", "http://127.0.0.1:1", "--upstream", "http://127.0.0.1:2"], "2 are given, and this version serves through one app"),
         (&["-H", "4000"], ":port, ip:port"),
         (&["-H", "::1:4000"], "brackets"),
         (&["-H", "127.0.0.1:65536"], "0 to 65535"),
