@@ -48,7 +48,7 @@ pub(in crate::api) struct Terms {
 /// A [`Failure`] where the request must not be passed on.
 pub(in crate::api) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) -> Result<Terms, Failure> {
     let found = Found::in_request(&head.headers);
-    let hop = if found.ours { Hop::from_headers(&head.headers) } else { None };
+    let hop = if found.ours && peer.may_be_node() { Hop::from_headers(&head.headers) } else { None };
     if hop.is_none() && (found.bytes + target_bytes(&head.uri) > limits.head_bytes || found.lines > limits.head_lines) {
         return Err(Failure::not_sent(Reason::TooLarge, "the request head has too many lines or bytes"));
     }

@@ -43,11 +43,18 @@ pub(in crate::api) fn prune_trailers(trailers: &mut HeaderMap) {
 }
 
 pub(super) fn is_ours(name: &HeaderName) -> bool {
-    name.as_str().starts_with("bellwether-")
+    is_of(name, "bellwether-")
 }
 
 pub(super) fn is_about_the_way(name: &HeaderName) -> bool {
-    *name == FORWARDED || name.as_str().starts_with("x-forwarded-")
+    *name == FORWARDED || is_of(name, "x-forwarded-")
+}
+
+/// Whether a name begins like that, with dashes or underscores: CGI, and whoever follows it, makes one variable of both.
+fn is_of(name: &HeaderName, family: &str) -> bool {
+    let (name, family) = (name.as_str().as_bytes(), family.as_bytes());
+    let is_like = |(byte, wanted): (&u8, &u8)| byte == wanted || (*byte == b'_' && *wanted == b'-');
+    name.len() >= family.len() && name.iter().zip(family).all(is_like)
 }
 
 /// Fields that concern one hop even where `Connection` does not name them (RFC 9110 §7.6.1).

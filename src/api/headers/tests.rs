@@ -128,6 +128,25 @@ fn a_client_says_nothing_in_our_name() {
 }
 
 #[test]
+fn names_with_underscores_are_removed_like_those_with_dashes() {
+    let spoofed = ["bellwether_epoch", "Bellwether-Epoch_", "bellwether_hop", "x_forwarded_for", "X-Forwarded_Proto", "x_forwarded-host"];
+    let fields: Vec<_> = [("host", "a")].into_iter().chain(spoofed.map(|name| (name, "9"))).chain([("x_request_id", "1")]).collect();
+    let (head, _) = prepared(head("GET", "/", &fields));
+    assert_eq!(names(&head.headers), ["host", "x_request_id", "via", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]);
+    assert_eq!(head.headers["x-forwarded-for"], "10.1.2.3");
+}
+
+#[test]
+fn the_certificate_of_a_user_makes_nobody_another_node() {
+    for (shown, expected) in [(Shown::Client, false), (Shown::Node, true)] {
+        let mut head = head("GET", "/", &[("host", "a"), ("bellwether-hop", "00000000000000ff;epoch=12")]);
+        let peer = peer("").over(Channel::Secured(shown));
+        let terms = prepare(&mut head, &peer, &Limits::default()).unwrap();
+        assert_eq!((terms.hop.is_some(), head.headers.contains_key(HOP)), (expected, false));
+    }
+}
+
+#[test]
 fn a_hop_is_read_and_taken_off_without_moving_the_rest() {
     let fields = [("host", "a"), ("x-b", "1"), ("x-c", "2"), ("bellwether-hop", "00000000000000ff;epoch=12")];
     let (head, terms) = prepared(head("GET", "/", &fields));
