@@ -53,11 +53,11 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     }
     let local = &core.shared.local;
     if local.claims(&head.method, head.uri.path()) {
-        session.leaves_unread(!body.is_end_stream());
         let entry = ticket.take_entry();
         // Settled first, so that a look at the counters does not count itself as running.
         ticket.end(Outcome::Local);
         let mut answer = local.answer(&head, session.peer.right()).await;
+        session.answers_early(Some(Feed::new(body, false)));
         if let Some(mut entry) = entry {
             entry.note_answer(answer.status(), answer.headers_mut());
             entry.note_bytes(answer.body().len());
@@ -69,6 +69,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         Ok(terms) => terms,
         Err(failure) => {
             // Who says what can be read in several ways is not listened to any further.
+            session.answers_early(Some(Feed::new(body, false)));
             session.leaves_unread(true);
             return Ok(failed(&session, ticket, failure, Taste::of(&head.headers)));
         }
@@ -80,6 +81,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         entry.identify(&mut head.headers, session.peer.may_name(terms.hop), terms.hop.is_some());
     }
     if session.is_surplus() {
+        session.answers_early(Some(Feed::new(body, false)));
         session.leaves_unread(true);
         return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY), terms.taste));
     }
@@ -167,8 +169,8 @@ fn refused(exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> 
     answer
 }
 
-fn give_up(exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> {
-    exchange.session.leaves_unread(exchange.feed.as_ref().is_some_and(|feed| feed.is_unfinished()));
+fn give_up(mut exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> {
+    exchange.session.answers_early(exchange.feed.take());
     failed(&exchange.session, exchange.ticket, failure, exchange.terms.taste)
 }
 

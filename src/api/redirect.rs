@@ -30,7 +30,7 @@ fn target(uri: &Uri) -> Option<&str> {
 
 /// Sends the client there, with the method and the body of its request (RFC 9110 §15.4.8).
 pub(super) fn answer(mut exchange: Box<Exchange>, location: HeaderValue, leader: &Leader) -> Response<ResponseBody> {
-    exchange.session.leaves_unread(exchange.feed.as_ref().is_some_and(|feed| feed.is_unfinished()));
+    exchange.session.answers_early(exchange.feed.take());
     let mut answer = Response::new(ResponseBody::empty());
     *answer.status_mut() = StatusCode::TEMPORARY_REDIRECT;
     let fields = answer.headers_mut();

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use http::Request;
 use hyper::body::Incoming;
+use tokio_util::task::TaskTracker;
 
 use crate::api::debt::Taking;
+use crate::api::feed::Feed;
 use crate::api::gate::{Pass, RESERVE_PATIENCE};
 use crate::api::headers::{self, Peer};
 use crate::api::io::Wire;
@@ -37,6 +39,8 @@ pub(super) struct Session {
     busy: Cell<bool>,
     /// The last sweep that found the connection at work; while it waits for a head, it stays.
     worked: Cell<u32>,
+    /// What runs on the connection, if this is one of its streams.
+    stream_tasks: Option<TaskTracker>,
 }
 
 /// What a connection becomes once a 101 is out.
@@ -49,6 +53,15 @@ pub(super) enum Next {
 
 impl Session {
     pub(super) fn new(core: &Rc<Core>, wire: &Rc<Wire>, peer: Peer, pass: Rc<Pass>) -> Rc<Self> {
+        Self::with(core, wire, peer, pass, None)
+    }
+
+    /// The same connection, for a request on a stream of its own; `tasks` are all that runs on it.
+    pub(super) fn for_stream(&self, tasks: &TaskTracker) -> Rc<Self> {
+        Self::with(&self.core, &self.wire, self.peer.clone(), Rc::clone(&self.pass), Some(tasks.clone()))
+    }
+
+    fn with(core: &Rc<Core>, wire: &Rc<Wire>, peer: Peer, pass: Rc<Pass>, tasks: Option<TaskTracker>) -> Rc<Self> {
         Rc::new(Self {
             core: Rc::clone(core),
             wire: Rc::clone(wire),
@@ -62,12 +75,8 @@ impl Session {
             shared: Cell::default(),
             busy: Cell::default(),
             worked: Cell::new(core.sweep()),
+            stream_tasks: tasks,
         })
-    }
-
-    /// The same connection, for a request on a stream of its own.
-    pub(super) fn for_stream(&self) -> Rc<Self> {
-        Self::new(&self.core, &self.wire, self.peer.clone(), Rc::clone(&self.pass))
     }
 
     /// Whether the connection is one too many, which only another node may use for more than a question about this one.
@@ -105,6 +114,16 @@ impl Session {
     /// Says whether the latest request was answered before its body had been read.
     pub(super) fn leaves_unread(&self, unread: bool) {
         self.unread.set(unread);
+    }
+
+    /// Answers the latest request without the rest of its body. Over a stream that is heard out for a moment: the library
+    /// resets the stream of an early answer (RFC 9113 §8.1), and some clients, curl 7.88 for one, then lose the answer.
+    pub(super) fn answers_early(&self, rest: Option<Rc<Feed>>) {
+        let rest = rest.filter(|rest| rest.is_unfinished());
+        self.leaves_unread(rest.is_some());
+        if let (Some(rest), Some(tasks)) = (rest, &self.stream_tasks) {
+            tasks.spawn_local(rest.hear_out());
+        }
     }
 
     /// Whether the latest request was answered before its body had been read.

@@ -8,6 +8,7 @@ use tokio::process::Command;
 
 use crate::support::app::App;
 use crate::support::daemon::Manage;
+use crate::support::frames::{DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, PING, RST_STREAM, block, frame};
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::secure::World;
@@ -66,4 +67,24 @@ async fn curl_goes_to_the_primary_over_tls() {
     let pair = Pair::start_with(&format!("http://{}", app.address()), own).await;
     let ca = world.authority.file();
     goes_to_the_primary(&pair, "https", &["--cacert", ca.to_str().expect("a path in UTF-8")], &["--http1.1", "--http2"]).await;
+}
+
+/// An answer that needs no body is not followed by a reset while that body is on its way: curl 7.88 would lose the answer.
+#[tokio::test]
+async fn a_body_that_nobody_needs_is_heard_out_over_http2() {
+    let app = App::start("a", &Ledger::default()).await;
+    let pair = Pair::start_with(&format!("http://{}", app.address()), |manage| manage.with(REDIRECT)).await;
+    let mut client = Frames::begin(&pair.replica.place()).await;
+    let cases = [("/order", "service", 307), ("/_bellwether/nothing", "service", 404), ("/order", "a:b", 400)];
+    for (stream, (path, authority, status)) in (1..).step_by(2).zip(cases) {
+        let head = block(&[(":method", "POST"), (":scheme", "http"), (":authority", authority), (":path", path), ("content-length", "8")]);
+        client.send(frame(HEADERS, END_HEADERS, stream, head)).await;
+        let answer = client.find(|seen| seen.stream == stream).await.expect("an answer");
+        assert_eq!(answer.status(), Some(status), "{answer:?}");
+        for sent in [Vec::new(), frame(DATA, END_STREAM, stream, "an order")] {
+            client.send([sent, frame(PING, 0, 0, [7; 8])].concat()).await;
+            let next = client.find(|seen| matches!(seen.kind, RST_STREAM | GOAWAY | PING)).await.expect("an echo");
+            assert_eq!(next.kind, PING, "{path}: {next:?}");
+        }
+    }
 }

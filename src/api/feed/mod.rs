@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use futures_util::task::AtomicWaker;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::Sleep;
+use tokio::time::{Sleep, timeout};
 
 use crate::api::debt::Debtors;
 use crate::api::headers::prune_trailers;
@@ -26,6 +27,11 @@ use crate::api::piece::poll_piece;
 
 /// How much of a body is remembered so that it can be sent again.
 const KEPT: usize = 64 * 1024;
+
+/// How much of a body is heard out for nobody: more than most clients have on their way when they are answered.
+const HEARD_OUT: usize = 256 * 1024;
+/// And for how long.
+const HEARING: Duration = Duration::from_secs(2);
 
 /// How long an upstream may ignore that a client waits for a 100; clients wait about as long.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -161,6 +167,23 @@ impl Feed {
     /// Whether the client still waits for a 100.
     pub(super) fn is_awaited(&self) -> bool {
         self.go_ahead.as_ref().is_some_and(|go_ahead| !go_ahead.is_given())
+    }
+
+    /// Reads what is left of it for nobody, within limits.
+    pub(super) async fn hear_out(self: Rc<Self>) {
+        self.revoke();
+        let mut heard = 0;
+        let rest = poll_fn(|cx| {
+            let mut state = self.state.borrow_mut();
+            state.keeps = false;
+            while heard < HEARD_OUT
+                && let Some(Ok(piece)) = ready!(state.poll_source(cx, false))
+            {
+                heard += piece.len();
+            }
+            Poll::Ready(())
+        });
+        timeout(HEARING, rest).await.ok();
     }
 
     /// Reads ahead and remembers, up to [`KEPT`]: ready when there is no more to read ahead. Tells `read` of each piece's

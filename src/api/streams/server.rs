@@ -48,7 +48,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
         let (used, tasks) = (Rc::clone(&used), tasks.clone());
         service_fn(move |request| {
             used.set(true);
-            answer(session.for_stream(), request, tasks.clone())
+            answer(session.for_stream(&tasks), request, tasks.clone())
         })
     };
     session.wire.keep_alive();
