@@ -44,7 +44,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     let mut ticket = Ticket::new(Rc::clone(&core));
     let (mut head, body) = request.into_parts();
     let hidden = session.asked_upgrade().then(|| HiddenEnd::new(Rc::clone(&session.wire)));
-    if mux::is_asked_for(&head) {
+    if mux::is_asked_for(&head) && session.peer.may_be_node() {
         ticket.end(Outcome::Local);
         return Ok(mux::accept(&session));
     }

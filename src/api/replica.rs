@@ -45,7 +45,11 @@ pub(super) async fn forward(mut exchange: Box<Exchange>, leader: &Leader) -> Att
             if exchange.is_whole() && (exchange.terms.repeatable || !refusal.may_be_executed) {
                 return again(exchange, message);
             }
-            let failure = exchange.fail(Reason::Superseded, format!("{message}, and its body is too long to be sent again"));
+            let why = match exchange.is_whole() {
+                true => "the app may have executed it, so it is not sent again",
+                false => "its body is too long to be sent again",
+            };
+            let failure = exchange.fail(Reason::Superseded, format!("{message}, and {why}"));
             Attempt::Failed(exchange, failure)
         }
         Exchanged::Unreached(request, error) => {
