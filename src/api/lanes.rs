@@ -73,6 +73,8 @@ pub(super) struct Lanes {
     websockets: Road,
     /// How the app is reached by name.
     scheme: Scheme,
+    /// And by which, where a client has named none that HTTP/2 can say.
+    authority: Authority,
     /// Whether the app speaks HTTP/2, as far as its newest connection tells.
     spoken: Cell<bool>,
 }
@@ -80,8 +82,11 @@ pub(super) struct Lanes {
 impl Lanes {
     pub(super) fn new(pool: Rc<Pool>, limits: Limits) -> Self {
         let scheme = if matches!(pool.upstream(), Upstream::Https { .. }) { Scheme::HTTPS } else { Scheme::HTTP };
+        let url = pool.upstream().to_string();
+        let authority = url.split_once("://").and_then(|(_, place)| place.parse().ok());
+        let authority = authority.unwrap_or_else(|| Authority::from_static("localhost"));
         let [requests, websockets] = [false, true].map(Road::new);
-        Self { pool, limits, requests, websockets, scheme, spoken: Cell::new(true) }
+        Self { pool, limits, requests, websockets, scheme, authority, spoken: Cell::new(true) }
     }
 
     /// Whether a request is to go over them. One that asks for an upgrade is not, where the app has a choice, but for a
@@ -128,7 +133,7 @@ impl Lanes {
     /// the caller's to bound. `allowed` is asked again when a connection had to be waited for.
     pub(super) async fn send(&self, request: Request<RequestBody>, aim: Aim, allowed: impl Fn() -> bool) -> Sent {
         match aim {
-            Aim::Answer | Aim::Upgrade => self.send_over(&self.requests, as_http2(request, &self.scheme), allowed).await,
+            Aim::Answer | Aim::Upgrade => self.send_over(&self.requests, self.as_http2(request), allowed).await,
             Aim::WebSocket => Box::pin(self.send_for_websocket(request, allowed)).await,
         }
     }
@@ -143,7 +148,7 @@ impl Lanes {
             Ok(connect) => connect,
             Err(why) => return Sent::Unsent(request, Unsent::Unfit(Reason::BadRequest, why)),
         };
-        match self.send_over(&self.websockets, as_http2(request, &self.scheme), allowed).await {
+        match self.send_over(&self.websockets, self.as_http2(request), allowed).await {
             Sent::Answered(mut answer, Carrier::Stream(stream)) => {
                 let carrier = match connect.turn_back(&mut answer).await {
                     Some(upgraded) => Carrier::Tunnel(Box::new(self.pool.tunnel(upgraded, stream))),
@@ -172,6 +177,23 @@ impl Lanes {
             }
         }
         Sent::Unsent(request, Unsent::Dial(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    /// A request as HTTP/2 says it: where it goes is in its target (RFC 9113 §8.3.1), and nothing is about the connection.
+    fn as_http2(&self, mut request: Request<RequestBody>) -> Request<RequestBody> {
+        let headers = request.headers_mut();
+        for about_the_connection in [CONNECTION, UPGRADE, TRANSFER_ENCODING] {
+            headers.remove(about_the_connection);
+        }
+        let host = headers.remove(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let mut target = std::mem::take(request.uri_mut()).into_parts();
+        target.scheme = Some(self.scheme.clone());
+        target.authority = Some(host.unwrap_or_else(|| self.authority.clone()));
+        // `*` is the target of a request about the server itself, and no path.
+        target.path_and_query = target.path_and_query.filter(|path| path != "*").or_else(|| "/".parse().ok());
+        *request.uri_mut() = Uri::from_parts(target).unwrap_or_default();
+        *request.version_mut() = Version::HTTP_2;
+        request
     }
 
     /// Sees to it that there is a connection for the next request.
@@ -263,24 +285,4 @@ impl Road {
         let mut spare = false;
         self.lanes.borrow_mut().retain(|lane| !lane.is_closed() && (lane.load() > 0 || !std::mem::replace(&mut spare, true)));
     }
-}
-
-/// A request as HTTP/2 says it: where it goes is in its target (RFC 9113 §8.3.1), and nothing is about the connection.
-fn as_http2(mut request: Request<RequestBody>, scheme: &Scheme) -> Request<RequestBody> {
-    let headers = request.headers_mut();
-    for about_the_connection in [CONNECTION, UPGRADE, TRANSFER_ENCODING] {
-        headers.remove(about_the_connection);
-    }
-    let authority = headers.get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    if let Some(authority) = authority {
-        headers.remove(HOST);
-        let mut target = std::mem::take(request.uri_mut()).into_parts();
-        target.scheme = Some(scheme.clone());
-        target.authority = Some(authority);
-        // `*` is the target of a request about the server itself, and no path.
-        target.path_and_query = target.path_and_query.filter(|path| path != "*").or_else(|| "/".parse().ok());
-        *request.uri_mut() = Uri::from_parts(target).unwrap_or_default();
-    }
-    *request.version_mut() = Version::HTTP_2;
-    request
 }

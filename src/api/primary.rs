@@ -195,7 +195,8 @@ pub(super) async fn serve(mut exchange: Box<Exchange>, epoch: Epoch) -> Attempt 
             Sent::Lost { error, reused } => {
                 debug!(%error, reused, "the app broke an exchange");
                 exchange.maybe_sent = true;
-                let again = repeatable && exchange.is_whole() && (reused || !serves());
+                // Once: what breaks every exchange would break any number of them, and may be executed each time.
+                let again = repeatable && exchange.is_whole() && ((reused && !fresh) || !serves());
                 if !again {
                     let app = format!("the app at {}", tenure.pool.upstream());
                     let message = broken(&app, &error, "the tenure that it ran under has ended");

@@ -1,13 +1,14 @@
 //! Apps that speak HTTP/2, and calls as gRPC makes them.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -113,6 +114,46 @@ fn async_stream<F: Future<Output = ()> + Send + 'static>(
 fn call(target: &str, body: AnyBody) -> Request<AnyBody> {
     let uri = format!("http://shop.example{target}");
     Request::post(uri).header("te", "trailers").header("content-type", "application/grpc").body(body).unwrap()
+}
+
+/// What HTTP/1.1 lets a client name as its host, and HTTP/2 has no way to say, is no reason to break anything.
+#[tokio::test]
+async fn whatever_names_a_host_reaches_an_app_over_http2() {
+    let app = EchoApp::start(100).await;
+    for node in &app.chain().await {
+        let mut client = node.client().await;
+        for host in ["", "a..b", "caf%C3%A9", "a:", ":80", "[v1.a:b]:80"] {
+            client.say(format!("POST /a HTTP/1.1\r\nHost: {host}\r\nContent-Length: 5\r\n\r\nhello")).await;
+            let answer = client.answer().await;
+            assert_eq!((answer.status(), answer.text()), (200, "hello"), "{host:?}");
+        }
+    }
+}
+
+/// Each attempt may have been executed.
+#[tokio::test]
+async fn an_app_that_breaks_every_exchange_on_its_connection_is_asked_once_more() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::H2c { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let _serving: JoinSet<()> = [async move {
+        let service = service_fn(|_| {
+            let is_first = counter.fetch_add(1, Ordering::SeqCst) == 0;
+            async move { if is_first { Ok(Response::new(Empty::<Bytes>::new())) } else { Err(io::Error::other("a reset")) } }
+        });
+        let (socket, _) = listener.accept().await.unwrap();
+        http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await.unwrap();
+    }]
+    .into_iter()
+    .collect();
+    let node = TestNode::member("default", Some(upstream), |_| {});
+    node.lead(1);
+    let mut client = node.client().await;
+    assert_eq!(client.get("/").await.status(), 200);
+    let answer = client.get("/").await;
+    assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (502, 3));
+    assert!(answer.text().contains("maybe-executed"), "{}", answer.text());
 }
 
 #[tokio::test]
