@@ -82,9 +82,7 @@ pub(super) struct Lanes {
 impl Lanes {
     pub(super) fn new(pool: Rc<Pool>, limits: Limits) -> Self {
         let scheme = if matches!(pool.upstream(), Upstream::Https { .. }) { Scheme::HTTPS } else { Scheme::HTTP };
-        let url = pool.upstream().to_string();
-        let authority = url.split_once("://").and_then(|(_, place)| place.parse().ok());
-        let authority = authority.unwrap_or_else(|| Authority::from_static("localhost"));
+        let authority = pool.upstream().authority().parse().unwrap_or_else(|_| Authority::from_static("localhost"));
         let [requests, websockets] = [false, true].map(Road::new);
         Self { pool, limits, requests, websockets, scheme, authority, spoken: Cell::new(true) }
     }
