@@ -211,6 +211,24 @@ async fn ends_that_part_by_themselves_are_left_to_it() {
     }
 }
 
+/// Nothing is left to be said, and a client need not wait for the end.
+#[tokio::test]
+async fn ends_that_have_parted_may_go_as_they_like() {
+    for through in 0..2 {
+        let stage = Stage::set().await;
+        let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "websocket").await;
+        client.say(masked(8, b"\x03\xe8")).await;
+        assert_eq!(frame(&mut app).await, (8, b"\x03\xe8".to_vec()));
+        app.say(b"\x88\x02\x03\xe8").await;
+        assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
+        client.stream.set_zero_linger().unwrap();
+        drop(client);
+        for node in &stage.nodes()[..=through] {
+            node.until("it ended well", |totals| outcome(totals, "answered") == 1 && totals.running == 0).await;
+        }
+    }
+}
+
 /// A client waits for the server's end (RFC 6455 §7.1.1), which not all bring about.
 #[tokio::test]
 async fn an_app_that_has_parted_need_not_end_its_connection() {

@@ -163,8 +163,8 @@ impl Tunnel {
         };
         let (outcome, is_to_hear, is_cut) = match end {
             End::Plain => (Outcome::Answered, false, false),
-            // All had been said, and nobody ended.
-            End::Cut if goodbyes.are_exchanged() => (Outcome::Answered, false, false),
+            // However it ended: all had been said.
+            End::Cut | End::Broken(_) if goodbyes.are_exchanged() => (Outcome::Answered, false, false),
             // The upstream has said goodbye, and is gone; only the client took its time.
             End::Cut if watch.heard && back.source.is_closed() => (Outcome::Answered, false, false),
             End::Cut => (Outcome::Cut, true, true),
