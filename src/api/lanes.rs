@@ -205,8 +205,7 @@ impl Lanes {
 
     /// Opens a connection, unless somebody else has done so while this had to wait for its turn.
     async fn open(&self, road: &Road) -> Result<(), Unsent> {
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it took too long to open a connection");
-        let _turn = timeout(LONGEST_QUEUE, road.opening.acquire()).await.map_err(late)?;
+        let _turn = timeout(LONGEST_QUEUE, road.opening.acquire()).await.map_err(|_| late("it took too long to open a connection"))?;
         if road.lane().is_some() {
             return Ok(());
         }
@@ -220,12 +219,13 @@ impl Lanes {
         if self.has_choice() && !wire.chose_http2() {
             return Err(Unsent::OtherVersion(Some(wire)));
         }
-        let mut lane = self.begin(&wire).await?;
+        let lane = self.begin(&wire).await?;
         if road.is_for_websockets {
-            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not say in time what it takes over HTTP/2");
-            let announced = timeout(self.limits.connect_timeout, lane.hear()).await.map_err(late)??;
+            let announced = lane.announced().ok_or_else(|| late("it did not say in time what it takes over HTTP/2"))?;
             if !announced.extended_connect {
-                self.requests.take(lane);
+                if self.requests.lane().is_none() {
+                    self.requests.take(lane);
+                }
                 return Err(self.unfit_for_websockets());
             }
         }
@@ -238,13 +238,19 @@ impl Lanes {
         if self.has_choice() { Unsent::OtherVersion(None) } else { Unsent::Unfit(Reason::UpstreamFailed, TAKES_NONE) }
     }
 
-    /// Begins to speak HTTP/2.
+    /// Begins to speak HTTP/2, and hears what the app says of itself. One that says nothing in time may be as slow to answer,
+    /// which is for clients to wait for.
     async fn begin(&self, wire: &Rc<Wire>) -> io::Result<Lane> {
         let (lane, running) = Lane::open(wire, SHAPE, &self.limits).await?;
         if self.pool.is_retired() {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
         }
         self.pool.spawn(running);
+        match timeout(self.limits.connect_timeout, lane.hear()).await {
+            Ok(heard) => drop(heard?),
+            Err(_) if lane.announced().is_none() => {}
+            Err(_) => return Err(late("it lets no request be made (SETTINGS_MAX_CONCURRENT_STREAMS is 0)")),
+        }
         Ok(lane)
     }
 
@@ -254,8 +260,13 @@ impl Lanes {
     }
 }
 
+fn late(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
 /// Connections for what goes side by side: requests, or WebSockets.
 struct Road {
+    /// In the order in which they were opened.
     lanes: RefCell<Vec<Lane>>,
     opening: Semaphore,
     is_for_websockets: bool,
@@ -271,7 +282,17 @@ impl Road {
         let mut lanes = self.lanes.borrow_mut();
         lanes.retain(|lane| !lane.is_closed());
         let is_full = lanes.len() >= MOST && !self.is_for_websockets;
-        RefMut::filter_map(lanes, |lanes| lanes.iter_mut().min_by_key(|lane| lane.load()).filter(|lane| is_full || lane.has_room())).ok()
+        let emptiest = |lanes: &mut Vec<Lane>| match lanes
+            .iter()
+            .enumerate()
+            .filter(|(_, lane)| lane.has_room())
+            .min_by_key(|(_, lane)| lane.load())
+        {
+            Some((index, _)) => Some(index),
+            None if is_full => lanes.iter().enumerate().min_by_key(|(_, lane)| lane.load()).map(|(index, _)| index),
+            None => None,
+        };
+        RefMut::filter_map(lanes, |lanes| emptiest(lanes).and_then(|index| lanes.get_mut(index))).ok()
     }
 
     fn take(&self, lane: Lane) {

@@ -23,7 +23,7 @@ pub(in crate::api) struct Lane {
     streams: Rc<Cell<u32>>,
     most: u32,
     used: bool,
-    hearing: Hearing,
+    hearing: Rc<Hearing>,
 }
 
 /// A request's share of a connection, until its answer has ended.
@@ -98,28 +98,26 @@ impl Lane {
 
     /// What the other end has said of itself, if it has.
     pub(in crate::api) fn announced(&self) -> Option<Announced> {
-        *self.hearing.borrow()
+        self.hearing.announced()
     }
 
-    /// Waits until it has, and keeps to the number of streams that it allows: whatever is more would wait for others to end.
-    /// For as long as that takes.
+    /// Waits until it has, and lets at least one stream be open, for as long as that takes.
     ///
     /// # Errors
     /// When the connection ends before that.
-    pub(in crate::api) async fn hear(&mut self) -> io::Result<Announced> {
-        let ended = |_| io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection before it spoke HTTP/2");
-        let announced = self.hearing.wait_for(Option::is_some).await.map_err(ended)?.expect("it has been waited for");
-        // None at all is asked for by some that are about to close.
-        self.most = announced.streams.map_or(self.most, |most| self.most.min(most.max(1)));
-        Ok(announced)
+    pub(in crate::api) async fn hear(&self) -> io::Result<Announced> {
+        let ended = || io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection before it spoke HTTP/2");
+        self.hearing.until(|announced| announced.streams != Some(0)).await.ok_or_else(ended)
     }
 
     pub(in crate::api) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
+    /// Whether there may be one more request: what is more than the other end allows would wait for others to end.
     pub(in crate::api) fn has_room(&self) -> bool {
-        !self.is_closed() && self.streams.get() < self.most
+        let allowed = self.announced().and_then(|announced| announced.streams).unwrap_or(self.most);
+        !self.is_closed() && self.streams.get() < self.most.min(allowed)
     }
 
     /// How many requests are on it.
