@@ -26,7 +26,7 @@ use crate::api::error::Reason;
 use crate::api::feed::RequestBody;
 use crate::api::io::Wire;
 use crate::api::pool::{Pool, Sent, Unsent};
-use crate::api::streams::{self, Connect, Lane, Shape, asks_for_websocket};
+use crate::api::streams::{self, Announced, Connect, Lane, Shape, asks_for_websocket};
 use crate::cluster::Upstream;
 
 /// What one connection may have under way: no body waits for another's reader.
@@ -103,11 +103,10 @@ impl Lanes {
         self.scheme == Scheme::HTTPS
     }
 
-    /// Whether the app has said on a connection that is open that it takes no WebSockets over HTTP/2, or rather has not said
-    /// that it does.
+    /// Whether the app takes no WebSockets over HTTP/2, or rather has not said that it does, as far as is known: it has none,
+    /// and has spoken last on a connection for requests.
     fn takes_no_websockets(&self) -> bool {
-        let refuses = |lane: &Lane| !lane.is_closed() && lane.announced().is_some_and(|announced| !announced.extended_connect);
-        self.requests.lanes.borrow().iter().any(refuses)
+        !self.websockets.is_open() && self.requests.announced().is_some_and(|announced| !announced.extended_connect)
     }
 
     /// Goes on with a connection on which the app has chosen what was not expected, and expects it from then on.
@@ -297,6 +296,15 @@ impl Road {
 
     fn take(&self, lane: Lane) {
         self.lanes.borrow_mut().push(lane);
+    }
+
+    fn is_open(&self) -> bool {
+        self.lanes.borrow().iter().any(|lane| !lane.is_closed())
+    }
+
+    /// What the app has said of itself on the newest connection on which it has said anything.
+    fn announced(&self) -> Option<Announced> {
+        self.lanes.borrow().iter().rev().filter(|lane| !lane.is_closed()).find_map(Lane::announced)
     }
 
     /// Keeps one at most that carries nothing.

@@ -268,6 +268,39 @@ async fn websockets_take_as_many_connections_as_the_app_makes_them_and_keep_no_r
     assert_eq!(app.connections(), 6, "which carries the next");
 }
 
+/// What it said on an older connection, which is still in use, is not its last word.
+#[tokio::test]
+async fn an_app_that_has_come_to_take_them_is_asked_for_them() {
+    let mut app = App::start(Says { streams: 1, ..UNWILLING }).await;
+    let [node, _replica] = app.chain();
+    let ask = async |app: &mut App| {
+        let mut client = node.client().await;
+        client.say("GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n").await;
+        (client, app.asked().await)
+    };
+    let _old = ask(&mut app).await;
+    app.now_says(Says { streams: 1, ..WILLING });
+    let _new = ask(&mut app).await;
+    let (mut client, mut end) = app.tunnel(&node).await;
+    client.say("hello").await;
+    assert_eq!(end.exactly(5).await, b"hello");
+}
+
+/// Where a WebSocket is, there may be another.
+#[tokio::test]
+async fn an_app_that_has_a_websocket_is_asked_for_another_whatever_it_says_elsewhere() {
+    let mut app = App::behind_tls(WILLING).await;
+    let [node, _replica] = app.chain();
+    let _open = app.tunnel(&node).await;
+    app.now_says(UNWILLING);
+    let mut client = node.client().await;
+    client.say("GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n").await;
+    app.asked().await.answer(200, "hello");
+    assert_eq!(client.answer().await.text(), "hello");
+    app.tunnel(&node).await;
+    assert_eq!(app.connections(), 2, "one for WebSockets, and one for requests");
+}
+
 /// A port that takes connections and says nothing, and one that speaks HTTP/1.1.
 #[tokio::test]
 async fn an_app_that_does_not_speak_http2_was_sent_nothing() {
