@@ -4,9 +4,9 @@
 //! What it chose on the newest connection is what is expected of the next one. A connection on which it chooses HTTP/1.1 is
 //! handed back, for the pool to go on with, and the other way round.
 //!
-//! Another one is opened when all are full, so that calls which last, as those of gRPC may, keep nobody waiting. WebSockets,
-//! which last by their nature, have connections of their own, as many as they need; an app takes them over HTTP/2 only if it
-//! has said so.
+//! Another one is opened when all are full, so that calls which last, as those of gRPC may, keep nobody waiting; those that
+//! carry nothing for a while are closed. WebSockets, which last by their nature, have connections of their own, as many as
+//! they need; an app takes them over HTTP/2 only if it has said so.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
@@ -253,9 +253,11 @@ impl Lanes {
         Ok(lane)
     }
 
-    /// Closes connections that WebSockets need no more; called now and then.
+    /// Closes connections that have carried nothing for too long; called now and then.
     pub(super) fn sweep(&self) {
-        self.websockets.sweep();
+        for road in [&self.requests, &self.websockets] {
+            road.lanes.borrow_mut().retain_mut(|lane| !lane.is_closed() && lane.idles() <= self.limits.idle_timeout);
+        }
     }
 }
 
@@ -276,22 +278,17 @@ impl Road {
         Self { lanes: RefCell::default(), opening: Semaphore::new(1), is_for_websockets }
     }
 
-    /// The connection for the next request; none when one is to be opened.
+    /// The connection for the next request: the first that has room, so that the others may come to carry nothing. None when one
+    /// is to be opened.
     fn lane(&self) -> Option<RefMut<'_, Lane>> {
         let mut lanes = self.lanes.borrow_mut();
         lanes.retain(|lane| !lane.is_closed());
         let is_full = lanes.len() >= MOST && !self.is_for_websockets;
-        let emptiest = |lanes: &mut Vec<Lane>| match lanes
-            .iter()
-            .enumerate()
-            .filter(|(_, lane)| lane.has_room())
-            .min_by_key(|(_, lane)| lane.load())
-        {
-            Some((index, _)) => Some(index),
-            None if is_full => lanes.iter().enumerate().min_by_key(|(_, lane)| lane.load()).map(|(index, _)| index),
-            None => None,
-        };
-        RefMut::filter_map(lanes, |lanes| emptiest(lanes).and_then(|index| lanes.get_mut(index))).ok()
+        RefMut::filter_map(lanes, |lanes| match lanes.iter().position(Lane::has_room) {
+            Some(index) => lanes.get_mut(index),
+            None => lanes.iter_mut().min_by_key(|lane| lane.load()).filter(|_| is_full),
+        })
+        .ok()
     }
 
     fn take(&self, lane: Lane) {
@@ -305,11 +302,5 @@ impl Road {
     /// What the app has said of itself on the newest connection on which it has said anything.
     fn announced(&self) -> Option<Announced> {
         self.lanes.borrow().iter().rev().filter(|lane| !lane.is_closed()).find_map(Lane::announced)
-    }
-
-    /// Keeps one at most that carries nothing.
-    fn sweep(&self) {
-        let mut spare = false;
-        self.lanes.borrow_mut().retain(|lane| !lane.is_closed() && (lane.load() > 0 || !std::mem::replace(&mut spare, true)));
     }
 }

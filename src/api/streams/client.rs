@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
@@ -23,6 +25,10 @@ pub(in crate::api) struct Lane {
     streams: Rc<Cell<u32>>,
     most: u32,
     used: bool,
+    /// Since when it has carried nothing, as far as is known.
+    idle_since: Instant,
+    /// Whether it has carried anything since somebody looked.
+    worked: bool,
     hearing: Rc<Hearing>,
 }
 
@@ -93,7 +99,8 @@ impl Lane {
             tasks.close();
             tasks.wait().await;
         };
-        Ok((Self { sender, streams: Rc::default(), most: shape.streams, used: false, hearing }, running))
+        let idle_since = Instant::now();
+        Ok((Self { sender, streams: Rc::default(), most: shape.streams, used: false, idle_since, worked: false, hearing }, running))
     }
 
     /// What the other end has said of itself, if it has.
@@ -120,6 +127,14 @@ impl Lane {
         !self.is_closed() && self.streams.get() < self.most.min(allowed)
     }
 
+    /// For how long it has carried nothing; for whoever looks now and then.
+    pub(in crate::api) fn idles(&mut self) -> Duration {
+        if self.load() > 0 || std::mem::take(&mut self.worked) {
+            self.idle_since = Instant::now();
+        }
+        self.idle_since.elapsed()
+    }
+
     /// How many requests are on it.
     pub(in crate::api) fn load(&self) -> u32 {
         self.streams.get()
@@ -132,7 +147,7 @@ impl Lane {
 
     /// Sends a request and waits for the head of its answer, for as long as that takes. It counts from the call on.
     pub(in crate::api) fn send(&mut self, request: Request<RequestBody>) -> impl Future<Output = Sent> + use<> {
-        self.used = true;
+        (self.used, self.worked) = (true, true);
         let (sending, stream) = (self.sender.try_send_request(request), Stream::new(&self.streams));
         async move {
             match sending.await {

@@ -263,9 +263,30 @@ async fn websockets_take_as_many_connections_as_the_app_makes_them_and_keep_no_r
     assert_eq!(client.answer().await.text(), "hello");
     assert_eq!(app.connections(), 6, "requests have connections of their own");
     drop(tunnels);
-    until("connections that carry nothing are closed, but for one", || app.open.load(Ordering::SeqCst) == 2).await;
+    until("connections that carry nothing are closed", || app.open.load(Ordering::SeqCst) == 0).await;
     app.tunnel(&primary).await;
-    assert_eq!(app.connections(), 6, "which carries the next");
+}
+
+/// The newest goes where there are others, so that those that are left come together.
+#[tokio::test]
+async fn connections_for_websockets_become_fewer_with_them() {
+    let mut app = App::start(Says { streams: 2, ..WILLING }).await;
+    let [node, _replica] = app.chain_with(|config| config.limits.idle_timeout = Duration::from_secs(1));
+    let mut tunnels = Vec::new();
+    for _ in 0..4 {
+        tunnels.push(app.tunnel(&node).await);
+    }
+    assert_eq!(app.connections(), 2, "two on each");
+    // One of the first connection, and one of the second.
+    drop((tunnels.remove(2), tunnels.remove(0)));
+    node.until("two have ended", |totals| totals.running == 2).await;
+    tunnels.push(app.tunnel(&node).await);
+    tunnels.remove(1);
+    until("the second connection carries nothing", || app.open.load(Ordering::SeqCst) == 1).await;
+    for (client, end) in &mut tunnels {
+        client.say("still").await;
+        assert_eq!(end.exactly(5).await, b"still");
+    }
 }
 
 /// What it said on an older connection, which is still in use, is not its last word.
