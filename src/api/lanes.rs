@@ -11,6 +11,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
@@ -202,12 +203,21 @@ impl Lanes {
         if allowed() { Ok(()) } else { Err(Unsent::Forbidden) }
     }
 
-    /// Opens a connection, unless somebody else has done so while this had to wait for its turn.
+    /// Opens a connection, unless somebody else has done so while this had to wait for its turn, or has failed.
     async fn open(&self, road: &Road) -> Result<(), Unsent> {
+        let failures = road.failures.get();
         let _turn = timeout(LONGEST_QUEUE, road.opening.acquire()).await.map_err(|_| late("it took too long to open a connection"))?;
         if road.lane().is_some() {
             return Ok(());
         }
+        road.fails_as_since(failures)?;
+        match self.open_for(road).await {
+            Err(Unsent::Dial(error)) => Err(road.fails(error).into()),
+            other => other,
+        }
+    }
+
+    async fn open_for(&self, road: &Road) -> Result<(), Unsent> {
         if !self.spoken.get() {
             return Err(Unsent::OtherVersion(None));
         }
@@ -270,12 +280,21 @@ struct Road {
     /// In the order in which they were opened.
     lanes: RefCell<Vec<Lane>>,
     opening: Semaphore,
+    /// How often that has failed, and how it did last.
+    failures: Cell<u64>,
+    failure: RefCell<Option<Arc<io::Error>>>,
     is_for_websockets: bool,
 }
 
 impl Road {
     fn new(is_for_websockets: bool) -> Self {
-        Self { lanes: RefCell::default(), opening: Semaphore::new(1), is_for_websockets }
+        Self {
+            lanes: RefCell::default(),
+            opening: Semaphore::new(1),
+            failures: Cell::default(),
+            failure: RefCell::default(),
+            is_for_websockets,
+        }
     }
 
     /// The connection for the next request: the first that has room, so that the others may come to carry nothing. None when one
@@ -302,5 +321,21 @@ impl Road {
     /// What the app has said of itself on the newest connection on which it has said anything.
     fn announced(&self) -> Option<Announced> {
         self.lanes.borrow().iter().rev().filter(|lane| !lane.is_closed()).find_map(Lane::announced)
+    }
+
+    /// Notes that none could be opened, which is also the answer to those that wait for their turn.
+    fn fails(&self, error: io::Error) -> io::Error {
+        let error = Arc::new(error);
+        self.failures.set(self.failures.get() + 1);
+        self.failure.replace(Some(Arc::clone(&error)));
+        io::Error::new(error.kind(), error)
+    }
+
+    /// Fails if there have been more failures than so many, as the last of them did.
+    fn fails_as_since(&self, failures: u64) -> io::Result<()> {
+        match &*self.failure.borrow() {
+            Some(error) if self.failures.get() > failures => Err(io::Error::new(error.kind(), Arc::clone(error))),
+            Some(_) | None => Ok(()),
+        }
     }
 }

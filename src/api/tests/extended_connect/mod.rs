@@ -322,6 +322,40 @@ async fn an_app_that_has_a_websocket_is_asked_for_another_whatever_it_says_elsew
     assert_eq!(app.connections(), 2, "one for WebSockets, and one for requests");
 }
 
+/// They wait for one and the same answer.
+#[tokio::test]
+async fn websockets_that_wait_for_an_app_that_says_nothing_fail_together() {
+    const WEBSOCKETS: usize = 12;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::H2c { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+    let node = TestNode::member("default", Some(upstream), |config| config.limits.connect_timeout = Duration::from_secs(2));
+    node.lead(1);
+    let mut clients = Vec::new();
+    for _ in 0..WEBSOCKETS {
+        let mut client = node.client().await;
+        client.say(ASKS).await;
+        clients.push(client);
+    }
+    let mut taken = Vec::new();
+    let answers = async {
+        for client in &mut clients {
+            let error = client.answer().await.json();
+            assert_eq!((&error["reason"], &error["verdict"]), (&"upstream-failed".into(), &"not-sent".into()), "{error}");
+        }
+    };
+    let accepting = async {
+        loop {
+            taken.push(listener.accept().await.unwrap());
+        }
+    };
+    tokio::select! {
+        () = answers => {}
+        () = accepting => unreachable!("it never ends"),
+    }
+    // Each may have been tried twice.
+    assert!(taken.len() < WEBSOCKETS / 2, "{} connections", taken.len());
+}
+
 /// A port that takes connections and says nothing, and one that speaks HTTP/1.1.
 #[tokio::test]
 async fn an_app_that_does_not_speak_http2_was_sent_nothing() {
