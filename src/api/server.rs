@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::Request;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -97,7 +96,7 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
             core.sheet.close_by(if begun { Closing::SlowHead } else { Closing::Idle });
             if begun {
                 let failure = Failure::not_sent(Reason::RequestTimeout, "the request's head did not come to its end in time");
-                Box::pin(say_last(&wire, &failure.into_last_words(core.config.ttl))).await;
+                Box::pin(say_last(&wire, &failure.into_last_words(&core.standing()))).await;
             }
             return;
         }
@@ -289,7 +288,8 @@ impl Admin {
 async fn serve_admin(socket: Socket, local: Arc<dyn LocalApi>, right: Right, stop: CancellationToken) {
     let service = service_fn(|request: Request<Incoming>| {
         let local = Arc::clone(&local);
-        async move { Ok::<_, Infallible>(answer_admin(&*local, request, right).await) }
+        // There is no app behind this listener: what is no route of the node, it says so itself.
+        async move { Ok::<_, Infallible>(local.answer(&request.into_parts().0, right).await.map(Full::new)) }
     });
     let mut builder = http1::Builder::new();
     let connection = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(socket), service);
@@ -304,17 +304,4 @@ async fn serve_admin(socket: Socket, local: Arc<dyn LocalApi>, right: Right, sto
     if let Err(error) = served {
         debug!(%error, "admin connection broke");
     }
-}
-
-async fn answer_admin(local: &dyn LocalApi, request: Request<Incoming>, right: Right) -> Response<Full<Bytes>> {
-    let (head, _body) = request.into_parts();
-    if local.claims(&head.method, head.uri.path()) {
-        return local.answer(&head, right).await.map(Full::new);
-    }
-    let mut response = Response::new(Full::new(Bytes::from_static(b"only a node's own routes are answered here\n")));
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    if head.method == Method::HEAD {
-        *response.body_mut() = Full::default();
-    }
-    response
 }

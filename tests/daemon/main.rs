@@ -15,6 +15,7 @@ mod databases;
 mod demo;
 mod docker;
 mod docs;
+mod errors;
 mod expect;
 mod flood;
 mod foresight;
