@@ -25,6 +25,7 @@ mod headers;
 mod interop;
 mod kubernetes;
 mod many_clients;
+mod names;
 mod outage;
 mod partition;
 mod planned;

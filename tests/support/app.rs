@@ -46,16 +46,21 @@ struct State {
 impl App {
     /// Serves on a free port.
     pub(crate) async fn start(name: &str, ledger: &Ledger) -> Self {
-        Self::serve(name, ledger, None).await
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, ledger).await
+    }
+
+    /// Serves at `address`.
+    pub(crate) async fn start_at(address: SocketAddr, name: &str, ledger: &Ledger) -> Self {
+        Self::serve(address, name, ledger, None).await
     }
 
     /// The same over TLS, showing what is in `files`.
     pub(crate) async fn start_secured(name: &str, ledger: &Ledger, files: &Credentials) -> Self {
-        Self::serve(name, ledger, Some(files.clone())).await
+        Self::serve((Ipv4Addr::LOCALHOST, 0).into(), name, ledger, Some(files.clone())).await
     }
 
-    async fn serve(name: &str, ledger: &Ledger, tls: Option<Credentials>) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind an app");
+    async fn serve(address: SocketAddr, name: &str, ledger: &Ledger, tls: Option<Credentials>) -> Self {
+        let listener = TcpListener::bind(address).await.expect("bind an app");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(State {
             name: name.to_owned(),

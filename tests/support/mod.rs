@@ -24,6 +24,7 @@ pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod mariadb;
 pub(crate) mod metrics;
+pub(crate) mod names;
 pub(crate) mod one;
 pub(crate) mod pair;
 pub(crate) mod place;

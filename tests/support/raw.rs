@@ -111,7 +111,12 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) async fn bind() -> Self {
-        Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind") }
+        Self::at((Ipv4Addr::LOCALHOST, 0).into()).await
+    }
+
+    /// The same at `address`.
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        Self { listener: TcpListener::bind(address).await.expect("bind") }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
