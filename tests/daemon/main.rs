@@ -35,6 +35,7 @@ mod slow;
 mod slow_clients;
 mod start;
 mod stream;
+mod stream_http2;
 mod tls_app;
 mod tls_client;
 mod tls_hop;

@@ -34,6 +34,7 @@ pub(crate) mod postgres;
 pub(crate) mod raw;
 pub(crate) mod secure;
 pub(crate) mod store;
+pub(crate) mod streams;
 mod wait;
 pub(crate) mod wire;
 pub(crate) mod zookeeper;
