@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HeaderValue};
+use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 
@@ -30,7 +31,7 @@ pub(super) struct Gone;
 pub(super) async fn serve(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
     let connection = session.connection();
     let has_a_stream = request.version() == Version::HTTP_2;
-    let mut answer = route(session, request).await?;
+    let mut answer = route(session, request, has_a_stream).await?;
     // What is left of a body nobody reads is in the next request's way.
     let ends = !has_a_stream && (connection.core.is_closing() || connection.left_unread());
     if ends && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -39,7 +40,7 @@ pub(super) async fn serve(session: Busy, request: Request<Incoming>) -> Result<R
     Ok(answer)
 }
 
-async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
+async fn route(session: Busy, request: Request<Incoming>, has_a_stream: bool) -> Result<Response<ResponseBody>, Gone> {
     let core = Rc::clone(&session.core);
     let mut ticket = Ticket::new(Rc::clone(&core));
     let (mut head, body) = request.into_parts();
@@ -50,6 +51,10 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     }
     if let Some(log) = &core.shared.access {
         ticket.write_down(Entry::begin(log, &head, session.peer.address()));
+    }
+    if session.has_bare_lines() {
+        let failure = Failure::not_sent(Reason::BadRequest, "a line of the request's head ends by LF without CR (RFC 9112 §2.2)");
+        return Ok(refused_head(&session, ticket, failure, &head, body));
     }
     let local = &core.shared.local;
     if local.claims(&head.method, head.uri.path()) {
@@ -67,12 +72,7 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
     }
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,
-        Err(failure) => {
-            // Who says what can be read in several ways is not listened to any further.
-            session.answers_early(Some(Feed::new(body, false)));
-            session.leaves_unread(true);
-            return Ok(failed(&session, ticket, failure, Taste::of(&head.headers)));
-        }
+        Err(failure) => return Ok(refused_head(&session, ticket, failure, &head, body)),
     };
     if terms.hop.is_some() {
         session.comes_from_node();
@@ -86,8 +86,11 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY), terms.taste));
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
-    if feed.is_some() {
+    if let Some(feed) = &feed {
         headers::frame_body(&mut head);
+        if !has_a_stream {
+            feed.comes_over(session.connection());
+        }
     }
     if let (Some(feed), Some(debtors)) = (&feed, &core.debtors)
         && terms.hop.is_none()
@@ -167,6 +170,13 @@ fn refused(exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> 
         answer.headers_mut().insert(REFUSED, refusal.to_value());
     }
     answer
+}
+
+/// Refuses a head for what it says. Who says what can be read in several ways is not listened to any further.
+fn refused_head(session: &Session, ticket: Ticket, failure: Failure, head: &Parts, body: Incoming) -> Response<ResponseBody> {
+    session.answers_early(Some(Feed::new(body, false)));
+    session.leaves_unread(true);
+    failed(session, ticket, failure, Taste::of(&head.headers))
 }
 
 fn give_up(mut exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> {

@@ -3,10 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::Duration;
 
 use http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use tokio_util::task::TaskTracker;
 
 use crate::api::debt::Taking;
@@ -29,6 +30,8 @@ pub(super) struct Session {
     pass: Rc<Pass>,
     next: RefCell<Option<Next>>,
     asked_upgrade: Cell<bool>,
+    /// Whether the latest request's head can be read in more than one way.
+    careless: Cell<bool>,
     unread: Cell<bool>,
     /// The worker's sweep during which the newest request came.
     used: Cell<u32>,
@@ -39,6 +42,9 @@ pub(super) struct Session {
     busy: Cell<bool>,
     /// The last sweep that found the connection at work; while it waits for a head, it stays.
     worked: Cell<u32>,
+    /// Whether the client has left unseen by the library, and who is to hear of it.
+    left: Cell<bool>,
+    driver: RefCell<Option<Waker>>,
     /// What runs on the connection, if this is one of its streams.
     stream_tasks: Option<TaskTracker>,
 }
@@ -69,12 +75,15 @@ impl Session {
             pass,
             next: RefCell::default(),
             asked_upgrade: Cell::default(),
+            careless: Cell::default(),
             unread: Cell::default(),
             used: Cell::new(core.sweep()),
             from_node: Cell::default(),
             shared: Cell::default(),
             busy: Cell::default(),
             worked: Cell::new(core.sweep()),
+            left: Cell::default(),
+            driver: RefCell::default(),
             stream_tasks: tasks,
         })
     }
@@ -98,6 +107,24 @@ impl Session {
     pub(super) fn head_timeout(&self) -> Duration {
         let limit = self.core.config.limits.head_timeout;
         if self.is_surplus() { limit.min(RESERVE_PATIENCE) } else { limit }
+    }
+
+    /// Names who drives the connection, and ends it when [`has_left`](Self::has_left).
+    pub(super) fn is_driven_by(&self, driver: &Waker) {
+        *self.driver.borrow_mut() = Some(driver.clone());
+    }
+
+    /// Says that the client has left.
+    pub(super) fn leave(&self) {
+        self.left.set(true);
+        if let Some(driver) = &*self.driver.borrow() {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Whether the client has left, and its connection is to end at once.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.get()
     }
 
     /// Says what takes the connection over once the 101 is out.
@@ -139,8 +166,17 @@ impl Session {
             self.wire.hide_end();
         }
         self.asked_upgrade.set(upgrade);
+        self.careless.set(self.wire.end_head().are_bare());
+        if request.body().is_end_stream() && !upgrade {
+            self.wire.expect_head();
+        }
         self.unread.set(false);
         self.used.set(self.core.sweep());
+    }
+
+    /// Whether a line of the latest request's head ended by LF alone.
+    pub(super) fn has_bare_lines(&self) -> bool {
+        self.careless.get()
     }
 
     /// Whether the latest request asked for an upgrade.
@@ -205,5 +241,9 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.look();
         self.0.busy.set(false);
+        // What is left of a body may contain anything.
+        if self.0.stream_tasks.is_none() && !self.0.left_unread() {
+            self.0.wire.expect_head();
+        }
     }
 }

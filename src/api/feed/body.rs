@@ -56,6 +56,7 @@ impl Body for RequestBody {
             return Poll::Pending;
         };
         state.waited = None;
+        state.note_length(feed);
         match piece {
             Some(piece) => {
                 *next = state.kept.len();

@@ -24,6 +24,7 @@ use tokio::time::{Sleep, timeout};
 use crate::api::debt::Debtors;
 use crate::api::headers::prune_trailers;
 use crate::api::piece::poll_piece;
+use crate::api::session::Session;
 
 pub(super) use body::{BodyError, RequestBody};
 pub(super) use go_ahead::GoAhead;
@@ -58,6 +59,10 @@ struct State {
     turn: u32,
     reader: Option<Waker>,
     patience: Option<Pin<Box<Sleep>>>,
+    /// How much has been read.
+    read: usize,
+    /// The connection that the rest comes over, until somebody looks after it.
+    session: Option<Rc<Session>>,
     /// Who is told when somebody waits for the client, as long as the client owes the rest.
     owed_to: Option<Rc<Debtors>>,
     enrolled: bool,
@@ -83,6 +88,8 @@ impl Feed {
             turn: 0,
             reader: None,
             patience: None,
+            read: 0,
+            session: None,
             owed_to: None,
             enrolled: false,
             waited: None,
@@ -122,6 +129,11 @@ impl Feed {
     /// Whether the client's side of the body broke: the client has left.
     pub(super) fn is_broken(&self) -> bool {
         self.state.borrow().broken
+    }
+
+    /// Says that the body has a connection for itself, which nobody reads when nobody reads the body.
+    pub(super) fn comes_over(&self, session: Rc<Session>) {
+        self.state.borrow_mut().session = Some(session);
     }
 
     /// Says that the client owes the rest of the body to whoever reads it.
@@ -227,6 +239,15 @@ impl State {
         }
     }
 
+    /// A body that is too long for the buffers on its way may be stuck there.
+    fn note_length(&mut self, feed: &Rc<Feed>) {
+        if self.read > KEPT
+            && let Some(session) = self.session.take()
+        {
+            session.core.uploads.enrol(feed, Rc::clone(&session));
+        }
+    }
+
     /// The next piece from the client, remembered if it fits.
     fn poll_source(&mut self, cx: &mut Context<'_>, ahead: bool) -> Poll<Option<Result<Bytes, BodyError>>> {
         if self.source_ended {
@@ -235,6 +256,7 @@ impl State {
         match ready!(poll_piece(&mut self.source, cx)) {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(piece) => {
+                    self.read = self.read.saturating_add(piece.len());
                     self.keep(&piece, ahead);
                     Poll::Ready(Some(Ok(piece)))
                 }
