@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::support::cluster::Cluster;
 use crate::support::daemon::{Daemon, Manage};
 use crate::support::places::Places;
-use crate::support::raw::{Origin, Raw};
+use crate::support::raw::{Origin, Raw, header};
 use crate::support::store::Kind;
 use crate::support::streams::{Http2Origin, Streams, piece, request};
 use crate::support::{port, wait_for};
@@ -121,6 +121,37 @@ async fn early_hints_leave_the_answer_to_a_client_in_http2_intact() {
         assert!(head.headers().get("link").is_none(), "{head:?}");
         let mut body = head.into_body();
         assert_eq!(piece(&mut body).await.unwrap().as_deref(), Some(&b"done"[..]), "at {place}");
+    }
+}
+
+/// B83 with an app in HTTP/2, for clients of both versions.
+#[tokio::test]
+async fn early_hints_of_an_app_in_http2_leave_the_answer_intact() {
+    let mut origin = Http2Origin::bind().await;
+    let places = Places::with(&origin.url(), |manage| manage).await;
+    let answer = async |origin: &mut Http2Origin| {
+        let (_, mut answer) = origin.accept().await;
+        for status in [103, 103, 142] {
+            let hint = Response::builder().status(status).header("link", "</style.css>; rel=preload").body(()).expect("a head");
+            answer.send_informational(hint).expect("the stream is open");
+        }
+        let mut body = answer.send_response(Response::new(()), false).expect("the stream is open");
+        body.send_data(Bytes::from_static(b"done"), true).expect("the stream is open");
+    };
+    for place in places.each() {
+        let mut client = Streams::connect(&place).await;
+        let mut stream = client.get("/early").await;
+        answer(&mut origin).await;
+        assert_eq!(stream.whole().await.unwrap(), (200, "done".to_owned()), "at {place}");
+        let mut client = Raw::connect(&place).await;
+        client.send("GET /early HTTP/1.1\r\nHost: service\r\n\r\n").await;
+        answer(&mut origin).await;
+        let mut head = client.head().await;
+        while head.starts_with("HTTP/1.1 103") || head.starts_with("HTTP/1.1 142") {
+            head = client.head().await;
+        }
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && header(&head, "link").is_none(), "{head}");
+        client.until("done").await;
     }
 }
 

@@ -158,7 +158,6 @@ async fn route(state: &Arc<State>, head: request::Parts, body: Incoming) -> Resp
             text(&state.name)
         }
         "/status" => status(StatusCode::from_u16(query(&head, "code") as u16).expect("a status"), "as asked"),
-        "/redirect" => redirect(),
         "/big" => streamed("application/octet-stream", zeros(state, query(&head, "mb"))),
         "/trail" => streamed("text/plain", trailed(state)),
         "/duplex" => streamed("text/plain", duplex(state, body)),
@@ -280,11 +279,6 @@ fn streamed(kind: &'static str, mut frames: mpsc::Receiver<Frame<Bytes>>) -> Res
         response.headers_mut().insert(header::TRAILER, HeaderValue::from_static("x-checksum"));
     }
     response
-}
-
-fn redirect() -> Response<Body> {
-    let response = Response::builder().status(StatusCode::FOUND).header(header::LOCATION, "/ui/");
-    response.body(full("")).expect("a response")
 }
 
 fn text(text: &str) -> Response<Body> {
