@@ -39,6 +39,7 @@ mod tls_client;
 mod tls_hop;
 mod tls_reload;
 mod tunnel;
+mod untouched;
 mod volume;
 mod websocket;
 mod websocket_http2;

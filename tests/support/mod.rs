@@ -32,6 +32,7 @@ pub(crate) mod port;
 pub(crate) mod postgres;
 pub(crate) mod raw;
 pub(crate) mod secure;
+pub(crate) mod spoken;
 pub(crate) mod store;
 mod wait;
 pub(crate) mod wire;
