@@ -34,6 +34,7 @@ mod redirect;
 mod scenario;
 mod slow;
 mod slow_clients;
+mod stale;
 mod start;
 mod stream;
 mod tls_app;

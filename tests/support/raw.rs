@@ -76,6 +76,13 @@ impl Raw {
         }
     }
 
+    /// The same with its body, which has a length or chunks without trailers.
+    pub(crate) async fn next_request(&mut self) -> Option<(String, Vec<u8>)> {
+        let head = self.next_head().await?;
+        let body = self.next_body(&head).await?;
+        Some((head, body))
+    }
+
     /// The body behind a request's head; none where the connection ends before.
     pub(crate) async fn next_body(&mut self, head: &str) -> Option<Vec<u8>> {
         let mut body = Vec::new();
