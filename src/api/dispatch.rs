@@ -30,7 +30,7 @@ pub(super) struct Gone;
 pub(super) async fn serve(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
     let connection = session.connection();
     let has_a_stream = request.version() == Version::HTTP_2;
-    let mut answer = route(session, request).await?;
+    let mut answer = route(session, request, has_a_stream).await?;
     // What is left of a body nobody reads is in the next request's way.
     let ends = !has_a_stream && (connection.core.is_closing() || connection.left_unread());
     if ends && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -39,7 +39,7 @@ pub(super) async fn serve(session: Busy, request: Request<Incoming>) -> Result<R
     Ok(answer)
 }
 
-async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<ResponseBody>, Gone> {
+async fn route(session: Busy, request: Request<Incoming>, has_a_stream: bool) -> Result<Response<ResponseBody>, Gone> {
     let core = Rc::clone(&session.core);
     let mut ticket = Ticket::new(Rc::clone(&core));
     let (mut head, body) = request.into_parts();
@@ -86,8 +86,11 @@ async fn route(session: Busy, request: Request<Incoming>) -> Result<Response<Res
         return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY), terms.taste));
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
-    if feed.is_some() {
+    if let Some(feed) = &feed {
         headers::frame_body(&mut head);
+        if !has_a_stream {
+            feed.comes_over(session.connection());
+        }
     }
     if let (Some(feed), Some(debtors)) = (&feed, &core.debtors)
         && terms.hop.is_none()

@@ -49,6 +49,7 @@ mod session;
 mod status;
 mod streams;
 mod tunnel;
+mod uploads;
 mod verb;
 mod worker;
 

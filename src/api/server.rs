@@ -103,6 +103,7 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
             core.sheet.close_by(Closing::Stalled);
             return core.drop_as(Outcome::Stalled, || drop(connection));
         }
+        Ended::Left => return,
         Ended::Served(served) => match served {
             // A connection that might have become a tunnel is handed out without its last bytes being flushed.
             Ok(()) if session.asked_upgrade() => drop((&mut connection).await),
@@ -124,6 +125,8 @@ enum Ended {
     Late,
     /// The client took nothing of what it was sent.
     Stalled,
+    /// The client has left behind a body that nobody reads.
+    Left,
 }
 
 /// Drives a connection; tells it once to end when it is idle, when the node's time is up. One timer lasts for a whole limit,
@@ -148,6 +151,9 @@ where
         if let Poll::Ready(served) = served {
             return Poll::Ready(Ended::Served(served));
         }
+        if session.has_left() {
+            return Poll::Ready(Ended::Left);
+        }
         session.look();
         // A task's waker stays the same, so that one registration lasts until the node closes, and costs later polls
         // nothing; from then on each turn is waited for anew.
@@ -169,6 +175,9 @@ where
                 let left = due.map_or(left, |due| left.min(due));
                 patience.as_mut().reset(Instant::now() + left);
             }
+        }
+        if !registered {
+            session.is_driven_by(cx.waker());
         }
         registered = true;
         Poll::Pending

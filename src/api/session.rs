@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::Duration;
 
 use http::Request;
@@ -39,6 +40,9 @@ pub(super) struct Session {
     busy: Cell<bool>,
     /// The last sweep that found the connection at work; while it waits for a head, it stays.
     worked: Cell<u32>,
+    /// Whether the client has left unseen by the library, and who is to hear of it.
+    left: Cell<bool>,
+    driver: RefCell<Option<Waker>>,
     /// What runs on the connection, if this is one of its streams.
     stream_tasks: Option<TaskTracker>,
 }
@@ -75,6 +79,8 @@ impl Session {
             shared: Cell::default(),
             busy: Cell::default(),
             worked: Cell::new(core.sweep()),
+            left: Cell::default(),
+            driver: RefCell::default(),
             stream_tasks: tasks,
         })
     }
@@ -98,6 +104,24 @@ impl Session {
     pub(super) fn head_timeout(&self) -> Duration {
         let limit = self.core.config.limits.head_timeout;
         if self.is_surplus() { limit.min(RESERVE_PATIENCE) } else { limit }
+    }
+
+    /// Names who drives the connection, and ends it when [`has_left`](Self::has_left).
+    pub(super) fn is_driven_by(&self, driver: &Waker) {
+        *self.driver.borrow_mut() = Some(driver.clone());
+    }
+
+    /// Says that the client has left.
+    pub(super) fn leave(&self) {
+        self.left.set(true);
+        if let Some(driver) = &*self.driver.borrow() {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Whether the client has left, and its connection is to end at once.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.get()
     }
 
     /// Says what takes the connection over once the 101 is out.

@@ -30,6 +30,7 @@ use crate::api::mux::Seats;
 use crate::api::plane::Stage;
 use crate::api::primary::App;
 use crate::api::tunnel::CHUNK;
+use crate::api::uploads::{self, Uploads};
 use crate::api::{Config, Shared, server};
 use crate::node::BootId;
 use crate::replication::Role;
@@ -74,6 +75,7 @@ impl Seed {
             sweeps: Cell::new(0),
             closing_since: Cell::new(None),
             dropped_as: Cell::new(Outcome::Left),
+            uploads: Uploads::default(),
             debtors: config.limits.body_idle_timeout.map(Debtors::new),
             gate,
             config,
@@ -115,6 +117,7 @@ pub(super) struct Core {
     closing_since: Cell<Option<u32>>,
     /// How a request ends that is dropped.
     dropped_as: Cell<Outcome>,
+    pub(super) uploads: Uploads,
     /// Whose bodies are waited for, where that has a limit.
     pub(super) debtors: Option<Rc<Debtors>>,
     pub(super) gate: Arc<Gate>,
@@ -220,9 +223,12 @@ async fn work(core: Rc<Core>, listeners: Vec<Listener>, mut stage: watch::Receiv
 async fn keep_up(core: Rc<Core>) {
     let mut sweeps = interval(SWEEP_EVERY);
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = interval(uploads::LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = core.shared.roles.current();
     loop {
         tokio::select! {
+            _ = looks.tick(), if core.uploads.are_running() => core.uploads.look(),
             role = core.shared.roles.changed(&seen) => {
                 // Only a role read just now may cut: with an older one, a request may have begun under a newer already.
                 core.app.keep_only(role.tenure());

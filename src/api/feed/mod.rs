@@ -4,26 +4,30 @@
 //! starts at the beginning, as long as everything read so far is still remembered, which is at most [`KEPT`] bytes. A
 //! body is sent whole or not at all (B90), and not before its client was told to go on (B85).
 
+mod body;
+mod go_ahead;
+
 use std::cell::RefCell;
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::task::AtomicWaker;
 use http::HeaderMap;
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::{Sleep, timeout};
 
 use crate::api::debt::Debtors;
 use crate::api::headers::prune_trailers;
 use crate::api::piece::poll_piece;
+use crate::api::session::Session;
+
+pub(super) use body::{BodyError, RequestBody};
+pub(super) use go_ahead::GoAhead;
 
 /// How much of a body is remembered so that it can be sent again.
 const KEPT: usize = 64 * 1024;
@@ -32,9 +36,6 @@ const KEPT: usize = 64 * 1024;
 const HEARD_OUT: usize = 256 * 1024;
 /// And for how long.
 const HEARING: Duration = Duration::from_secs(2);
-
-/// How long an upstream may ignore that a client waits for a 100; clients wait about as long.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A client's body, which can be sent more than once while it is short enough to be remembered.
 pub(super) struct Feed {
@@ -58,6 +59,10 @@ struct State {
     turn: u32,
     reader: Option<Waker>,
     patience: Option<Pin<Box<Sleep>>>,
+    /// How much has been read.
+    read: usize,
+    /// The connection that the rest comes over, until somebody looks after it.
+    session: Option<Rc<Session>>,
     /// Who is told when somebody waits for the client, as long as the client owes the rest.
     owed_to: Option<Rc<Debtors>>,
     enrolled: bool,
@@ -83,6 +88,8 @@ impl Feed {
             turn: 0,
             reader: None,
             patience: None,
+            read: 0,
+            session: None,
             owed_to: None,
             enrolled: false,
             waited: None,
@@ -122,6 +129,11 @@ impl Feed {
     /// Whether the client's side of the body broke: the client has left.
     pub(super) fn is_broken(&self) -> bool {
         self.state.borrow().broken
+    }
+
+    /// Says that the body has a connection for itself, which nobody reads when nobody reads the body.
+    pub(super) fn comes_over(&self, session: Rc<Session>) {
+        self.state.borrow_mut().session = Some(session);
     }
 
     /// Says that the client owes the rest of the body to whoever reads it.
@@ -227,6 +239,15 @@ impl State {
         }
     }
 
+    /// A body that is too long for the buffers on its way may be stuck there.
+    fn note_length(&mut self, feed: &Rc<Feed>) {
+        if self.read > KEPT
+            && let Some(session) = self.session.take()
+        {
+            session.core.uploads.enrol(feed, Rc::clone(&session));
+        }
+    }
+
     /// The next piece from the client, remembered if it fits.
     fn poll_source(&mut self, cx: &mut Context<'_>, ahead: bool) -> Poll<Option<Result<Bytes, BodyError>>> {
         if self.source_ended {
@@ -235,6 +256,7 @@ impl State {
         match ready!(poll_piece(&mut self.source, cx)) {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(piece) => {
+                    self.read = self.read.saturating_add(piece.len());
                     self.keep(&piece, ahead);
                     Poll::Ready(Some(Ok(piece)))
                 }
@@ -270,148 +292,6 @@ impl State {
         }
         self.kept_bytes += piece.len();
         self.kept.push(piece.clone());
-    }
-}
-
-/// An upstream's word, or its silence for long enough, that a client need not wait with its body any longer.
-#[derive(Default)]
-pub(super) struct GoAhead {
-    given: AtomicBool,
-    waker: AtomicWaker,
-}
-
-impl GoAhead {
-    pub(super) fn give(&self) {
-        self.given.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    fn is_given(&self) -> bool {
-        self.given.load(Ordering::Acquire)
-    }
-
-    fn poll_given(&self, cx: &mut Context<'_>, patience: &mut Option<Pin<Box<Sleep>>>) -> Poll<()> {
-        if self.is_given() {
-            return Poll::Ready(());
-        }
-        self.waker.register(cx.waker());
-        if self.is_given() {
-            return Poll::Ready(());
-        }
-        let patience = patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(PATIENCE)));
-        ready!(patience.as_mut().poll(cx));
-        self.give();
-        Poll::Ready(())
-    }
-}
-
-/// What one attempt sends.
-pub(super) enum RequestBody {
-    /// The request has no body.
-    Empty,
-    /// The request's body, from its beginning.
-    Feed {
-        /// Where it comes from.
-        feed: Rc<Feed>,
-        /// Which attempt this is.
-        turn: u32,
-        /// Which remembered piece comes next.
-        next: usize,
-        /// Whether the trailers are out.
-        trailers_sent: bool,
-    },
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Self::Feed { feed, turn, next, trailers_sent } = self.get_mut() else { return Poll::Ready(None) };
-        let state = &mut *feed.state.borrow_mut();
-        if state.turn != *turn {
-            return Poll::Ready(Some(Err(BodyError::Revoked)));
-        }
-        if let Some(go_ahead) = &feed.go_ahead
-            && go_ahead.poll_given(cx, &mut state.patience).is_pending()
-        {
-            state.reader = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        if let Some(piece) = state.kept.get(*next) {
-            *next += 1;
-            return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
-        }
-        if state.given_up {
-            return Poll::Ready(Some(Err(BodyError::GivenUp)));
-        }
-        let Poll::Ready(piece) = state.poll_source(cx, false) else {
-            state.reader = Some(cx.waker().clone());
-            state.begin_to_wait(feed);
-            return Poll::Pending;
-        };
-        state.waited = None;
-        match piece {
-            Some(piece) => {
-                *next = state.kept.len();
-                Poll::Ready(Some(piece.map(Frame::data)))
-            }
-            None if *trailers_sent => Poll::Ready(None),
-            None => {
-                *trailers_sent = true;
-                Poll::Ready(state.trailers.clone().map(|trailers| Ok(Frame::trailers(trailers))))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Empty => true,
-            Self::Feed { feed, turn, next, .. } => {
-                let state = feed.state.borrow();
-                state.turn == *turn && *next >= state.kept.len() && state.source.is_end_stream()
-            }
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let Self::Feed { feed, next, .. } = self else { return SizeHint::with_exact(0) };
-        let state = feed.state.borrow();
-        let kept: usize = state.kept.iter().skip(*next).map(Bytes::len).sum();
-        match state.source.size_hint().exact() {
-            Some(rest) => SizeHint::with_exact(rest + kept as u64),
-            None => SizeHint::default(),
-        }
-    }
-}
-
-/// Why a request's body ends before its end.
-#[derive(Debug)]
-pub(super) enum BodyError {
-    /// The client's connection broke, or what it sent was no body.
-    Client(hyper::Error),
-    /// The attempt was given up.
-    Revoked,
-    /// The client took too long.
-    GivenUp,
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Client(_) => "the client broke off its request body",
-            Self::Revoked => "the attempt was given up",
-            Self::GivenUp => "the client did not go on with its request body",
-        })
-    }
-}
-
-impl std::error::Error for BodyError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Client(error) => Some(error),
-            Self::Revoked | Self::GivenUp => None,
-        }
     }
 }
 

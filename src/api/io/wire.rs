@@ -192,9 +192,13 @@ impl Wire {
 impl Drop for Wire {
     /// A connection to an upstream that is let go between its messages, or in the middle of a request, is not cut off as
     /// far as TLS is concerned: HTTP says where a request ends. Whatever else is dropped is cut off, and must look like it.
+    ///
+    /// An upstream that takes nothing would come upon the end only behind what waits for it, and learns of a reset at once.
     fn drop(&mut self) {
         let is_http_upstream = self.writing.get() == Writing::Forgiving;
-        if is_http_upstream && !self.is_fenced_off() {
+        if is_http_upstream && self.has_unsent() {
+            self.reset_at_drop(true);
+        } else if is_http_upstream && !self.is_fenced_off() {
             self.socket.get_mut().bid_farewell();
         }
     }

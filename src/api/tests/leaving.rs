@@ -26,6 +26,34 @@ async fn a_client_that_breaks_off_its_body_has_left() {
     is_left_after(&app, "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\nabc").await;
 }
 
+#[tokio::test]
+async fn a_client_that_leaves_behind_an_upload_that_the_app_does_not_read_is_noticed() {
+    // Nobody reads the client's connection then. It is reset: an end waits behind what was sent, for as long as TCP has no
+    // room for that.
+    let app = TestApp::scripted(|mut raw, seen| async move {
+        let request = raw.head().await.unwrap();
+        seen.requests.lock().unwrap().push(request);
+        // Ready as soon as the connection is reset, whatever could still be read.
+        raw.stream.ready(tokio::io::Interest::ERROR).await.unwrap();
+    })
+    .await;
+    let (primary, replica) = chain(&app);
+    for (count, way) in [(1, &primary), (2, &replica)] {
+        let mut client = way.client().await;
+        client.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 500000000\r\n\r\n").await;
+        socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).unwrap();
+        let (reading, writing) = client.stream.into_split();
+        let sending = sending(writing, vec![b'x'; 100_000_000]);
+        until("the upload has begun", || app.seen.requests().len() == count).await;
+        // Standing still for a while is the state that is waited for.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop((sending, reading));
+        until("the app's connection ends", || app.seen.ended() == count).await;
+    }
+    primary.until("both count as left", |totals| outcome(totals, "left") == 2 && totals.running == 0).await;
+    replica.until("it counts as left", |totals| outcome(totals, "left") == 1 && totals.running == 0).await;
+}
+
 /// Leaves when the app has seen what was `said` through both hops: the app is told, and both nodes count it as left.
 async fn is_left_after(app: &TestApp, said: &str) {
     let (primary, replica) = chain(app);
