@@ -26,6 +26,7 @@ mod headers;
 mod interim;
 mod interop;
 mod kubernetes;
+mod malice;
 mod many_clients;
 mod outage;
 mod partition;
