@@ -244,7 +244,10 @@ async fn streams_finish_at_a_node_that_stops_and_new_ones_go_elsewhere() {
             long.sending.send_data(Bytes::from_static(b"tick"), false).unwrap();
             assert_eq!(piece(&mut body).await.unwrap().as_deref(), Some(&b"tick"[..]));
             match client.ask(request(Method::GET, QUICK), true).await {
-                Ok(stream) => Err(asked.push(stream)),
+                Ok(stream) => {
+                    asked.push(stream);
+                    Err("it takes more")
+                }
                 Err(told) if told.is_go_away() && told.reason() == Some(Reason::NO_ERROR) => Ok(()),
                 Err(error) => panic!("{error}"),
             }
