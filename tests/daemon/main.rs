@@ -21,6 +21,7 @@ mod expect;
 mod flood;
 mod foresight;
 mod forward;
+mod goaway;
 mod h2_clients;
 mod h2spec;
 mod headers;
