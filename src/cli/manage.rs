@@ -123,6 +123,14 @@ pub struct Settings {
     #[serde(deserialize_with = "config::one")]
     pub body_idle_timeout: Option<Span>,
 
+    /// How long the app may take to begin its answer, once it has the request [default: as long as the client waits]
+    ///
+    /// Past that, the client gets 504 `upstream-timeout` with `maybe-executed`, and the exchange is broken off; it is not tried
+    /// again. At least 1s, and it may take up to a second longer. Leave it out where answers to long polls may begin late.
+    #[arg(long, value_name = "DUR", env = "BELLWETHER_UPSTREAM_TIMEOUT", allow_hyphen_values = true, help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub upstream_timeout: Option<Span>,
+
     /// Take part in the election; without it this node is a lone primary [default: false]
     #[arg(long, value_name = "BOOL", env = "BELLWETHER_REPLICATION", value_parser = BoolishValueParser::new(), num_args = 0..=1,
           require_equals = true, default_missing_value = "true", help_heading = "Election")]
@@ -276,6 +284,7 @@ impl Settings {
             max_connections,
             header_timeout,
             body_idle_timeout,
+            upstream_timeout,
             replication,
             advertise,
             replication_ttl,

@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 31] = [
+const FLAGS: [&str; 32] = [
     "--host",
     "--replication",
     "--advertise",
@@ -25,6 +25,7 @@ const FLAGS: [&str; 31] = [
     "--max-connections",
     "--header-timeout",
     "--body-idle-timeout",
+    "--upstream-timeout",
     "--log-format",
     "--log-level",
     "--store-opt",
