@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HeaderValue};
+use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 
@@ -51,6 +52,10 @@ async fn route(session: Busy, request: Request<Incoming>, has_a_stream: bool) ->
     if let Some(log) = &core.shared.access {
         ticket.write_down(Entry::begin(log, &head, session.peer.address()));
     }
+    if session.has_bare_lines() {
+        let failure = Failure::not_sent(Reason::BadRequest, "a line of the request's head ends by LF without CR (RFC 9112 §2.2)");
+        return Ok(refused_head(&session, ticket, failure, &head, body));
+    }
     let local = &core.shared.local;
     if local.claims(&head.method, head.uri.path()) {
         let entry = ticket.take_entry();
@@ -67,12 +72,7 @@ async fn route(session: Busy, request: Request<Incoming>, has_a_stream: bool) ->
     }
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,
-        Err(failure) => {
-            // Who says what can be read in several ways is not listened to any further.
-            session.answers_early(Some(Feed::new(body, false)));
-            session.leaves_unread(true);
-            return Ok(failed(&session, ticket, failure, Taste::of(&head.headers)));
-        }
+        Err(failure) => return Ok(refused_head(&session, ticket, failure, &head, body)),
     };
     if terms.hop.is_some() {
         session.comes_from_node();
@@ -170,6 +170,13 @@ fn refused(exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> 
         answer.headers_mut().insert(REFUSED, refusal.to_value());
     }
     answer
+}
+
+/// Refuses a head for what it says. Who says what can be read in several ways is not listened to any further.
+fn refused_head(session: &Session, ticket: Ticket, failure: Failure, head: &Parts, body: Incoming) -> Response<ResponseBody> {
+    session.answers_early(Some(Feed::new(body, false)));
+    session.leaves_unread(true);
+    failed(session, ticket, failure, Taste::of(&head.headers))
 }
 
 fn give_up(mut exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> {

@@ -58,15 +58,17 @@ pub struct LocalConfig {
     pub max_connections: usize,
     /// How many lines of the access log were lost, where there is one.
     pub lines_lost: Option<Arc<AtomicU64>>,
+    /// How many lines of the node's own log were lost.
+    pub log_lines_lost: Arc<AtomicU64>,
 }
 
 impl Local {
     /// The local routes of a node that reads from `status` and acts through `candidate`.
     pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
         Self {
+            metrics: Metrics::new(Arc::clone(&status), &config),
             routes: config.routes,
             engine: config.engine,
-            metrics: Metrics::new(Arc::clone(&status), config.tls, config.max_connections, config.lines_lost),
             verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
             token: config.token,
             retry_after: config.retry_after,

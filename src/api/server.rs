@@ -78,10 +78,12 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
         session.note(&request);
         dispatch::serve(Busy::new(session), request)
     });
+    wire.expect_head();
     let mut connection = session.core.http.serve_connection(TokioIo::new(WireIo(Rc::clone(&wire))), service);
     let ended = serve_until_idle(session, &mut connection).await;
     if let Some(next) = session.next() {
         let early = connection.into_parts().read_buf;
+        wire.end_head();
         return match next {
             Next::Tunnel(tunnel) => Box::pin(tunnel.run(wire, early)).await,
             Next::Mux(seat) => Box::pin(mux::serve(session, early, seat)).await,

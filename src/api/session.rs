@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use tokio_util::task::TaskTracker;
 
 use crate::api::debt::Taking;
@@ -30,6 +30,8 @@ pub(super) struct Session {
     pass: Rc<Pass>,
     next: RefCell<Option<Next>>,
     asked_upgrade: Cell<bool>,
+    /// Whether the latest request's head can be read in more than one way.
+    careless: Cell<bool>,
     unread: Cell<bool>,
     /// The worker's sweep during which the newest request came.
     used: Cell<u32>,
@@ -73,6 +75,7 @@ impl Session {
             pass,
             next: RefCell::default(),
             asked_upgrade: Cell::default(),
+            careless: Cell::default(),
             unread: Cell::default(),
             used: Cell::new(core.sweep()),
             from_node: Cell::default(),
@@ -163,8 +166,17 @@ impl Session {
             self.wire.hide_end();
         }
         self.asked_upgrade.set(upgrade);
+        self.careless.set(self.wire.end_head().are_bare());
+        if request.body().is_end_stream() && !upgrade {
+            self.wire.expect_head();
+        }
         self.unread.set(false);
         self.used.set(self.core.sweep());
+    }
+
+    /// Whether a line of the latest request's head ended by LF alone.
+    pub(super) fn has_bare_lines(&self) -> bool {
+        self.careless.get()
     }
 
     /// Whether the latest request asked for an upgrade.
@@ -229,5 +241,9 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.look();
         self.0.busy.set(false);
+        // What is left of a body may contain anything.
+        if self.0.stream_tasks.is_none() && !self.0.left_unread() {
+            self.0.wire.expect_head();
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! (B86, B132); the hold can ask whether a client is still there; and the pool can ask whether an idle upstream closed.
 
 mod fence;
+mod lines;
 mod socket;
 mod wire;
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -13,6 +13,7 @@ use socket2::TcpKeepalive;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tracing::debug;
 
+use super::lines::Lines;
 use super::{Fence, Socket};
 
 /// How long a connection is silent before the peer's host is asked for a sign of life, and how often from then on.
@@ -38,6 +39,8 @@ pub(in crate::api) struct Wire {
     unsent: Cell<bool>,
     /// How many writes have been taken, in part at least.
     taken: Cell<u32>,
+    /// What has been read of a request's head, while one is what is read.
+    head: Cell<Option<Lines>>,
 }
 
 /// Whether a reader is told that the peer has stopped sending. While it is not, the end reads as "nothing yet".
@@ -81,12 +84,24 @@ impl Wire {
             fence,
             unsent: Cell::default(),
             taken: Cell::default(),
+            head: Cell::default(),
         })
     }
 
     /// Puts back what was read, for the next reader.
     pub(in crate::api) fn unread(&self, early: Bytes) {
         *self.early.borrow_mut() = early;
+    }
+
+    /// Says that what is read from now on is the head of a request, unless it is one already.
+    pub(in crate::api) fn expect_head(&self) {
+        self.head.set(Some(self.head.get().unwrap_or_default()));
+    }
+
+    /// Says that the head has been read, and tells how its lines ended, if nothing else was read before it was known that
+    /// it is one.
+    pub(in crate::api) fn end_head(&self) -> Lines {
+        self.head.take().unwrap_or_default()
     }
 
     /// Whether something waits until the peer reads on.
@@ -172,6 +187,11 @@ impl Wire {
         if self.end.get() == End::Shown { ready.is_read_closed() } else { ready.is_write_closed() }
     }
 
+    /// Which address is at the other end, where it is one of the network and still connected.
+    pub(in crate::api) fn peer(&self) -> Option<SocketAddr> {
+        self.socket.borrow().system().peer_addr().ok()?.as_socket()
+    }
+
     /// Whether HTTP/2 was agreed on when hands were shaken.
     pub(in crate::api) fn chose_http2(&self) -> bool {
         self.socket.borrow().chose_http2()
@@ -235,17 +255,8 @@ impl WireIo {
         Poll::Pending
     }
 
-    /// Sends what TLS has kept of what was written; all that is said of a write holds here, too.
-    fn flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.0.socket.borrow().keeps_unsent() {
-            return Poll::Ready(Ok(()));
-        }
-        self.write(cx, |socket, cx| socket.poll_flush(cx))
-    }
-}
-
-impl AsyncRead for WireIo {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    /// What comes next, the early part of it first.
+    fn poll_next(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut early = self.0.early.borrow_mut();
         if !early.is_empty() {
             let length = early.len().min(buf.remaining());
@@ -259,6 +270,25 @@ impl AsyncRead for WireIo {
             self.0.stop_forgiving();
         }
         if at_end && self.0.end.get() != End::Shown { Poll::Pending } else { read }
+    }
+
+    /// Sends what TLS has kept of what was written; all that is said of a write holds here, too.
+    fn flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.0.socket.borrow().keeps_unsent() {
+            return Poll::Ready(Ok(()));
+        }
+        self.write(cx, |socket, cx| socket.poll_flush(cx))
+    }
+}
+
+impl AsyncRead for WireIo {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = self.poll_next(cx, buf);
+        if let Some(lines) = self.0.head.get() {
+            self.0.head.set(Some(lines.and(&buf.filled()[before..])));
+        }
+        read
     }
 }
 

@@ -33,7 +33,8 @@ impl Asked {
         *request.method_mut() = Method::GET;
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();
-        headers.insert(HOST, host);
+        // One that says something else is for whoever looks at requests to refuse.
+        headers.entry(HOST).or_insert(host);
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
         headers.insert(SEC_WEBSOCKET_KEY, key());

@@ -158,12 +158,32 @@ async fn a_head_that_is_too_much_is_refused_as_such() {
 
 #[tokio::test]
 async fn lines_that_end_carelessly_are_read_one_way_only() {
-    // RFC 9112 §2.2 lets a bare LF end a line; the app is told in the proper form.
-    for said in
-        ["GET /first HTTP/1.1\nHost: test\nConnection: close\n\n", "\r\nGET /first HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"]
-    {
-        for status in both(said.as_bytes()).await {
-            assert!(status == 200 || status == 400, "{said:?}: {status}");
+    for said in [
+        "GET /first HTTP/1.1\nHost: test\n\n",
+        "GET /first HTTP/1.1\r\nHost: test\r\nX: a\nConnection: close\r\n\r\n",
+        "GET /_ping HTTP/1.1\r\nHost: test\r\n\n",
+    ] {
+        assert_eq!(both(said.as_bytes()).await, [400, 400], "{said:?}");
+    }
+    let said = "\r\nGET /first HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    assert_eq!(both(said.as_bytes()).await, [200, 200], "{said:?}");
+}
+
+#[tokio::test]
+async fn lines_of_bodies_end_as_they_like() {
+    let (app, _) = keeping().await;
+    let (primary, replica) = chain(&app);
+    for node in [&primary, &replica] {
+        let mut client = node.client().await;
+        for piece in ["\n\na\n", "\r\n\n\r"] {
+            client.say(format!("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{piece}\r\n0\r\n\r\n")).await;
+            assert_eq!(client.head().await.unwrap().status(), 200);
+            client.through(b"hello").await.unwrap();
+            client.say("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+            assert_eq!(client.head().await.unwrap().status(), 200);
+            client.through(b"hello").await.unwrap();
         }
+        client.say("GET / HTTP/1.1\r\nHost: test\nX: a\r\n\r\n").await;
+        assert_eq!(client.head().await.unwrap().status(), 400);
     }
 }
