@@ -108,6 +108,8 @@ pub struct Config {
     pub http2: bool,
     /// Whose `X-Forwarded-*` is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Whether the app is told by `Forwarded`, too, where requests come from.
+    pub forwarded: bool,
     /// TLS on the TCP addresses, and with the other nodes.
     pub tls: Option<Tls>,
     /// TLS with the app, where it speaks it.

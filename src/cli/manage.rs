@@ -81,6 +81,13 @@ pub struct Settings {
     #[serde(deserialize_with = "config::many")]
     pub trusted_proxies: Option<Vec<Block>>,
 
+    /// Tell the app by Forwarded (RFC 7239), too, where requests come from [default: false]
+    ///
+    /// Beside X-Forwarded-*: `for=ADDRESS;host="HOST";proto=SCHEME`, an element for each node and each trusted proxy before it.
+    #[arg(long, value_name = "BOOL", env = "BELLWETHER_FORWARDED", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", help_heading = "Serving")]
+    pub forwarded: Option<bool>,
+
     /// Whether clients may speak HTTP/2, and apps behind TLS; HTTP/1.1 they always may [default: true]
     #[arg(long, value_name = "BOOL", env = "BELLWETHER_HTTP2", value_parser = BoolishValueParser::new(), num_args = 0..=1,
           require_equals = true, default_missing_value = "true", help_heading = "Serving")]
@@ -279,6 +286,7 @@ impl Settings {
             upstream,
             local_routes,
             trusted_proxies,
+            forwarded,
             http2,
             workers,
             forward,

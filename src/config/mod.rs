@@ -295,6 +295,7 @@ fn data_plane(
         hold_bytes: settings.hold_bytes.map_or(64 << 20, |size| size.0),
         workers: workers.ok_or_else(|| ConfigError::about("--workers", format_args!("must be from 1 to {MOST_WORKERS}")))?,
         http2: settings.http2.unwrap_or(true),
+        forwarded: settings.forwarded.unwrap_or(false),
         trusted_proxies: settings.trusted_proxies.iter().flatten().map(|block| block.0).collect(),
         max_connections,
         forward: settings.forward.unwrap_or_default(),

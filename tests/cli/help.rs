@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 32] = [
+const FLAGS: [&str; 33] = [
     "--host",
     "--replication",
     "--advertise",
@@ -17,6 +17,7 @@ const FLAGS: [&str; 32] = [
     "--admin",
     "--admin-token-file",
     "--trusted-proxies",
+    "--forwarded",
     "--http2",
     "--config",
     "--workers",

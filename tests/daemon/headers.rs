@@ -92,6 +92,25 @@ async fn a_list_of_proxies_reaches_the_app_only_from_who_is_trusted() {
     }
 }
 
+/// RFC 7239 on request: each node that is believed adds itself, as any two proxies would; a client's own list is still none.
+#[tokio::test]
+async fn the_app_is_told_by_a_list_of_proxies_where_that_is_asked_for() {
+    let app = App::start("a", &Ledger::default()).await;
+    let places = Places::with(&format!("http://{}", app.address()), |manage| manage.with(["--forwarded"])).await;
+    for (place, addresses) in places.each().into_iter().zip(ADDRESSES) {
+        let hop = format!("for=127.0.0.1;host=\"service\";proto={}", place.scheme());
+        for own in [None, Some("for=10.9.9.9")] {
+            let mut asked = with(request(Method::GET, "/echo", ""), "host", "service");
+            if let Some(own) = own {
+                asked = with(asked, "forwarded", own);
+            }
+            let seen = Client::new(&place).send(asked).await.unwrap().json();
+            assert_eq!(values(&seen, "forwarded"), vec![hop.as_str(); addresses.len()], "{seen}");
+            assert_eq!(values(&seen, "x-forwarded-for"), addresses, "{seen}");
+        }
+    }
+}
+
 /// RFC 9218: how urgent something is, is between client and app; in frames it concerns one hop, and does no harm.
 #[tokio::test]
 async fn priorities_are_passed_on_as_they_are() {

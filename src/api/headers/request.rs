@@ -100,7 +100,7 @@ pub(in crate::api) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) ->
     if hop.is_none() || !head.headers.contains_key(VIA) {
         add_via(&mut head.headers, received);
     }
-    if found.standard && believed {
+    if peer.is_listed() || found.standard && believed {
         extend_forwarded(&mut head.headers, peer);
     }
     add_forwarded(&mut head.headers, peer, believed);

@@ -22,6 +22,7 @@ fn config(trusted: &str) -> Config {
         workers: std::num::NonZeroUsize::MIN,
         http2: true,
         trusted_proxies: trusted.split_terminator(',').map(|network| network.parse().unwrap()).collect(),
+        forwarded: false,
         tls: None,
         to_app: None,
         limits: Limits::default(),
@@ -219,6 +220,27 @@ fn a_list_of_proxies_is_continued_for_those_who_are_trusted() {
     let mut silent = head("GET", "/", &fields[..1]);
     prepare(&mut silent, &peer, &Limits::default()).unwrap();
     assert!(listed(&silent.headers).is_empty(), "nobody asked for one");
+}
+
+#[test]
+fn a_list_of_proxies_is_begun_where_that_is_asked_for() {
+    let begun = |address: Option<&str>, channel, fields: &[(&str, &str)]| -> Vec<String> {
+        let config = Config { forwarded: true, ..config("10.0.0.0/8") };
+        let peer = Peer::new(address.map(|address| address.parse().unwrap()), &config).over(channel);
+        let mut head = head("GET", "/", fields);
+        head.version = http::Version::HTTP_10;
+        prepare(&mut head, &peer, &Limits::default()).unwrap();
+        head.headers.get_all("forwarded").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    };
+    let host = ("host", "[::1]:80");
+    let secured = Channel::Secured(Shown::Nothing);
+    assert_eq!(begun(Some("192.0.2.1"), Channel::Plain, &[host]), ["for=192.0.2.1;host=\"[::1]:80\";proto=http"]);
+    assert_eq!(begun(Some("2001:db8::1"), secured, &[host]), ["for=\"[2001:db8::1]\";host=\"[::1]:80\";proto=https"]);
+    assert_eq!(begun(None, Channel::Plain, &[host]), ["for=unknown;host=\"[::1]:80\";proto=http"]);
+    assert_eq!(begun(None, Channel::Plain, &[]), ["for=unknown;proto=http"]);
+    let own = ("forwarded", "for=6.6.6.6");
+    assert_eq!(begun(Some("192.0.2.1"), Channel::Plain, &[own]), ["for=192.0.2.1;proto=http"], "a client's own goes all the same");
+    assert_eq!(begun(Some("10.0.0.1"), Channel::Plain, &[own]), ["for=6.6.6.6", "for=10.0.0.1;proto=http"]);
 }
 
 #[test]
