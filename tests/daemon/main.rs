@@ -33,6 +33,7 @@ mod redirect;
 mod scenario;
 mod slow;
 mod slow_clients;
+mod slow_readers;
 mod start;
 mod stream;
 mod stream_http2;
