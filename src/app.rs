@@ -112,6 +112,7 @@ impl Daemon {
             engine: Arc::clone(&engine),
             token: config.token,
             verb_limit,
+            retry_after: config.api.ttl,
             tls: tls.clone(),
             max_connections: config.api.max_connections,
             lines_lost,

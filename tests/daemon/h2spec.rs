@@ -320,12 +320,17 @@ async fn goes_on(connection: &mut Frames) -> bool {
     connection.find(|seen| seen.stream == 1_001 && seen.kind == HEADERS).await.is_some_and(|seen| seen.status() == Some(200))
 }
 
-async fn check(place: &Place, cases: &[Case]) {
+async fn check(place: &Place, cases: &[Case], ledger: &Ledger) {
     let mut wrong = Vec::new();
     for Case { what, bytes, end } in cases {
         let mut connection = Frames::begin(place).await;
+        let before = ledger.arrivals().len();
         connection.send(bytes).await;
         let seen = timeout(PATIENCE, observe(&mut connection, matches!(end, Status(_)))).await.unwrap_or(End::Silent);
+        // What is wrong with a body shows when its head has gone on.
+        if ["8.2", "8.3", "8.5"].iter().any(|section| what.starts_with(section)) && *end != Status(200) {
+            assert_eq!(ledger.arrivals().len(), before, "{what} at {place} has reached the app");
+        }
         let goes_on = match seen {
             End::Silent => false,
             Connection(_) | End::Cut => timeout(PATIENCE, connection.find(|_| false)).await.is_err(),
@@ -341,11 +346,12 @@ async fn check(place: &Place, cases: &[Case]) {
 
 #[tokio::test]
 async fn each_violation_ends_as_the_rfc_has_it() {
-    let app = App::start("a", &Ledger::default()).await;
+    let ledger = Ledger::default();
+    let app = App::start("a", &ledger).await;
     let places = Places::of(app.address()).await;
     for place in places.each() {
         let cases: Vec<Case> = [framing(), frames(), requests()].into_iter().flatten().collect();
-        check(&place, &cases).await;
+        check(&place, &cases, &ledger).await;
         assert_eq!(http::get(place, "/who").await.text(), "a");
     }
 }

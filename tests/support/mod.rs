@@ -33,6 +33,7 @@ pub(crate) mod port;
 pub(crate) mod postgres;
 pub(crate) mod raw;
 pub(crate) mod secure;
+pub(crate) mod spoken;
 pub(crate) mod store;
 pub(crate) mod streams;
 mod wait;
