@@ -38,6 +38,7 @@ mod redirect;
 mod scenario;
 mod slow;
 mod slow_clients;
+mod slow_readers;
 mod stale;
 mod start;
 mod stream;
