@@ -5,6 +5,7 @@
 
 pub(crate) mod access;
 pub(crate) mod account;
+pub(crate) mod adapter;
 pub(crate) mod app;
 pub(crate) mod browser;
 pub(crate) mod bulk;
