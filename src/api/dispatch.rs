@@ -187,18 +187,11 @@ fn give_up(mut exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBo
 fn failed(session: &Session, mut ticket: Ticket, failure: Failure, taste: Taste) -> Response<ResponseBody> {
     let core = &session.core;
     let (reason, verdict) = (failure.reason, failure.verdict);
-    let role = core.shared.roles.current();
-    let (primary, epoch) = match &role {
-        Role::Replica(leader) => (Some(&leader.address), Some(leader.epoch)),
-        Role::Primary { epoch, .. } | Role::SteppingDown { epoch, .. } => {
-            (core.shared.node.as_ref().map(|node| &node.address), Some(*epoch))
-        }
-        Role::Electing => (None, None),
-    };
-    let mut answer = failure.into_response(primary, epoch, core.config.ttl, taste);
+    let standing = core.standing();
+    let mut answer = failure.into_response(&standing, taste);
     if let Some(entry) = ticket.entry() {
         entry.note_answer(answer.status(), answer.headers_mut());
-        entry.note_failure(verdict, epoch.map_or(0, |epoch| epoch.0));
+        entry.note_failure(verdict, standing.epoch);
         entry.note_bytes(answer.body().len());
     }
     ticket.end(Outcome::Failed(reason));

@@ -4,13 +4,14 @@
 //! What it chose on the newest connection is what is expected of the next one. A connection on which it chooses HTTP/1.1 is
 //! handed back, for the pool to go on with, and the other way round.
 //!
-//! Another one is opened when all are full, so that calls which last, as those of gRPC may, keep nobody waiting. WebSockets,
-//! which last by their nature, have connections of their own, as many as they need; an app takes them over HTTP/2 only if it
-//! has said so.
+//! Another one is opened when all are full, so that calls which last, as those of gRPC may, keep nobody waiting; those that
+//! carry nothing for a while are closed. WebSockets, which last by their nature, have connections of their own, as many as
+//! they need; an app takes them over HTTP/2 only if it has said so.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
@@ -26,7 +27,7 @@ use crate::api::error::Reason;
 use crate::api::feed::RequestBody;
 use crate::api::io::Wire;
 use crate::api::pool::{Pool, Sent, Unsent};
-use crate::api::streams::{self, Connect, Lane, Shape, asks_for_websocket};
+use crate::api::streams::{self, Announced, Connect, Lane, Shape, asks_for_websocket};
 use crate::cluster::Upstream;
 
 /// What one connection may have under way: no body waits for another's reader.
@@ -103,11 +104,10 @@ impl Lanes {
         self.scheme == Scheme::HTTPS
     }
 
-    /// Whether the app has said on a connection that is open that it takes no WebSockets over HTTP/2, or rather has not said
-    /// that it does.
+    /// Whether the app takes no WebSockets over HTTP/2, or rather has not said that it does, as far as is known: it has none,
+    /// and has spoken last on a connection for requests.
     fn takes_no_websockets(&self) -> bool {
-        let refuses = |lane: &Lane| !lane.is_closed() && lane.announced().is_some_and(|announced| !announced.extended_connect);
-        self.requests.lanes.borrow().iter().any(refuses)
+        !self.websockets.is_open() && self.requests.announced().is_some_and(|announced| !announced.extended_connect)
     }
 
     /// Goes on with a connection on which the app has chosen what was not expected, and expects it from then on.
@@ -203,13 +203,21 @@ impl Lanes {
         if allowed() { Ok(()) } else { Err(Unsent::Forbidden) }
     }
 
-    /// Opens a connection, unless somebody else has done so while this had to wait for its turn.
+    /// Opens a connection, unless somebody else has done so while this had to wait for its turn, or has failed.
     async fn open(&self, road: &Road) -> Result<(), Unsent> {
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it took too long to open a connection");
-        let _turn = timeout(LONGEST_QUEUE, road.opening.acquire()).await.map_err(late)?;
+        let failures = road.failures.get();
+        let _turn = timeout(LONGEST_QUEUE, road.opening.acquire()).await.map_err(|_| late("it took too long to open a connection"))?;
         if road.lane().is_some() {
             return Ok(());
         }
+        road.fails_as_since(failures)?;
+        match self.open_for(road).await {
+            Err(Unsent::Dial(error)) => Err(road.fails(error).into()),
+            other => other,
+        }
+    }
+
+    async fn open_for(&self, road: &Road) -> Result<(), Unsent> {
         if !self.spoken.get() {
             return Err(Unsent::OtherVersion(None));
         }
@@ -220,12 +228,13 @@ impl Lanes {
         if self.has_choice() && !wire.chose_http2() {
             return Err(Unsent::OtherVersion(Some(wire)));
         }
-        let mut lane = self.begin(&wire).await?;
+        let lane = self.begin(&wire).await?;
         if road.is_for_websockets {
-            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not say in time what it takes over HTTP/2");
-            let announced = timeout(self.limits.connect_timeout, lane.hear()).await.map_err(late)??;
+            let announced = lane.announced().ok_or_else(|| late("it did not say in time what it takes over HTTP/2"))?;
             if !announced.extended_connect {
-                self.requests.take(lane);
+                if self.requests.lane().is_none() {
+                    self.requests.take(lane);
+                }
                 return Err(self.unfit_for_websockets());
             }
         }
@@ -238,49 +247,95 @@ impl Lanes {
         if self.has_choice() { Unsent::OtherVersion(None) } else { Unsent::Unfit(Reason::UpstreamFailed, TAKES_NONE) }
     }
 
-    /// Begins to speak HTTP/2.
+    /// Begins to speak HTTP/2, and hears what the app says of itself. One that says nothing in time may be as slow to answer,
+    /// which is for clients to wait for.
     async fn begin(&self, wire: &Rc<Wire>) -> io::Result<Lane> {
         let (lane, running) = Lane::open(wire, SHAPE, &self.limits).await?;
         if self.pool.is_retired() {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upstream was given up"));
         }
         self.pool.spawn(running);
+        match timeout(self.limits.connect_timeout, lane.hear()).await {
+            Ok(heard) => drop(heard?),
+            Err(_) if lane.announced().is_none() => {}
+            Err(_) => return Err(late("it lets no request be made (SETTINGS_MAX_CONCURRENT_STREAMS is 0)")),
+        }
         Ok(lane)
     }
 
-    /// Closes connections that WebSockets need no more; called now and then.
+    /// Closes connections that have carried nothing for too long; called now and then.
     pub(super) fn sweep(&self) {
-        self.websockets.sweep();
+        for road in [&self.requests, &self.websockets] {
+            road.lanes.borrow_mut().retain_mut(|lane| !lane.is_closed() && lane.idles() <= self.limits.idle_timeout);
+        }
     }
+}
+
+fn late(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
 /// Connections for what goes side by side: requests, or WebSockets.
 struct Road {
+    /// In the order in which they were opened.
     lanes: RefCell<Vec<Lane>>,
     opening: Semaphore,
+    /// How often that has failed, and how it did last.
+    failures: Cell<u64>,
+    failure: RefCell<Option<Arc<io::Error>>>,
     is_for_websockets: bool,
 }
 
 impl Road {
     fn new(is_for_websockets: bool) -> Self {
-        Self { lanes: RefCell::default(), opening: Semaphore::new(1), is_for_websockets }
+        Self {
+            lanes: RefCell::default(),
+            opening: Semaphore::new(1),
+            failures: Cell::default(),
+            failure: RefCell::default(),
+            is_for_websockets,
+        }
     }
 
-    /// The connection for the next request; none when one is to be opened.
+    /// The connection for the next request: the first that has room, so that the others may come to carry nothing. None when one
+    /// is to be opened.
     fn lane(&self) -> Option<RefMut<'_, Lane>> {
         let mut lanes = self.lanes.borrow_mut();
         lanes.retain(|lane| !lane.is_closed());
         let is_full = lanes.len() >= MOST && !self.is_for_websockets;
-        RefMut::filter_map(lanes, |lanes| lanes.iter_mut().min_by_key(|lane| lane.load()).filter(|lane| is_full || lane.has_room())).ok()
+        RefMut::filter_map(lanes, |lanes| match lanes.iter().position(Lane::has_room) {
+            Some(index) => lanes.get_mut(index),
+            None => lanes.iter_mut().min_by_key(|lane| lane.load()).filter(|_| is_full),
+        })
+        .ok()
     }
 
     fn take(&self, lane: Lane) {
         self.lanes.borrow_mut().push(lane);
     }
 
-    /// Keeps one at most that carries nothing.
-    fn sweep(&self) {
-        let mut spare = false;
-        self.lanes.borrow_mut().retain(|lane| !lane.is_closed() && (lane.load() > 0 || !std::mem::replace(&mut spare, true)));
+    fn is_open(&self) -> bool {
+        self.lanes.borrow().iter().any(|lane| !lane.is_closed())
+    }
+
+    /// What the app has said of itself on the newest connection on which it has said anything.
+    fn announced(&self) -> Option<Announced> {
+        self.lanes.borrow().iter().rev().filter(|lane| !lane.is_closed()).find_map(Lane::announced)
+    }
+
+    /// Notes that none could be opened, which is also the answer to those that wait for their turn.
+    fn fails(&self, error: io::Error) -> io::Error {
+        let error = Arc::new(error);
+        self.failures.set(self.failures.get() + 1);
+        self.failure.replace(Some(Arc::clone(&error)));
+        io::Error::new(error.kind(), error)
+    }
+
+    /// Fails if there have been more failures than so many, as the last of them did.
+    fn fails_as_since(&self, failures: u64) -> io::Result<()> {
+        match &*self.failure.borrow() {
+            Some(error) if self.failures.get() > failures => Err(io::Error::new(error.kind(), Arc::clone(error))),
+            Some(_) | None => Ok(()),
+        }
     }
 }

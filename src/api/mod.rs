@@ -211,7 +211,8 @@ pub trait LocalApi: Send + Sync {
     /// Whether this node answers the request itself. Asked for every request, so it allocates nothing.
     fn claims(&self, method: &Method, path: &str) -> bool;
 
-    /// The answer to a request that [`claims`](Self::claims) accepted. Never fails, and bounds every wait itself.
+    /// The answer to a request that [`claims`](Self::claims) accepted, or to any that came to the admin listener. Never fails, and
+    /// bounds every wait itself.
     async fn answer(&self, request: &Parts, right: Right) -> Response<Bytes>;
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use serde::Deserialize;
@@ -314,7 +315,9 @@ impl Settings {
 
     pub(super) fn run(self) -> Result<(), super::Failure> {
         let config = Config::resolve(self)?;
-        crate::telemetry::init(&config.log);
-        Ok(crate::app::run(config)?)
+        let log = crate::telemetry::init_as_daemon(&config.log).context("start the log")?;
+        let outcome = crate::app::run(config, &log);
+        log.finish(super::UNREAD);
+        Ok(outcome?)
     }
 }

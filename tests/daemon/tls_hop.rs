@@ -254,7 +254,7 @@ async fn a_leader_that_is_not_whom_it_should_be_gets_no_request() {
         assert_eq!((said.0, said.1["reason"].as_str()), (502, Some("upstream-failed")), "{}", said.1);
         assert!(said.1["message"].as_str().unwrap().contains(words), "{words}: {}", said.1);
         assert_eq!(app.connections(), 0);
-        assert!(follower.log().contains(words), "{}", follower.log());
+        wait_for("the log to say so", LIMIT, async || if follower.log().contains(words) { Ok(()) } else { Err(follower.log()) }).await;
     }
 }
 

@@ -173,7 +173,12 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) async fn bind() -> Self {
-        Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind") }
+        Self::at((Ipv4Addr::LOCALHOST, 0).into()).await
+    }
+
+    /// The same at `address`.
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        Self { listener: TcpListener::bind(address).await.expect("bind") }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -192,9 +197,16 @@ impl Origin {
         within("accepting a connection", PATIENCE, self.listener.accept()).await.expect("accept")
     }
 
-    /// The next connection, however long it takes to come, answered with these bytes and closed.
+    /// The next connection, however long it takes to come.
+    pub(crate) async fn next(&self) -> TcpStream {
+        let (stream, _) = self.listener.accept().await.expect("accept");
+        stream.set_nodelay(true).expect("no delay");
+        stream
+    }
+
+    /// The same, answered with these bytes and closed.
     pub(crate) async fn answer_next(&self, bytes: &[u8]) {
-        let (mut stream, _) = self.listener.accept().await.expect("accept");
+        let mut stream = self.next().await;
         // Whoever connected may have left meanwhile.
         stream.write_all(bytes).await.ok();
     }

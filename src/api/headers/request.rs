@@ -62,7 +62,8 @@ pub(in crate::api) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) ->
     if found.hosts == 0 && head.version == Version::HTTP_11 && hop.is_none() {
         return Err(Failure::not_sent(Reason::BadRequest, "the request names no Host (RFC 9112 §3.2)"));
     }
-    if head.version == Version::HTTP_2 && hop.is_none() {
+    let received = streams::version(head);
+    if received == Version::HTTP_2 && hop.is_none() {
         one_authority(head)?;
     }
     if !head.headers.get(HOST).is_none_or(|host| is_host(host.as_bytes())) {
@@ -87,7 +88,6 @@ pub(in crate::api) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) ->
         join_cookies(&mut head.headers);
     }
     let needs_http2 = head.version == Version::HTTP_2 && trailers;
-    let received = streams::version(head);
     head.version = Version::HTTP_11;
     if upgrade {
         head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

@@ -8,6 +8,7 @@ mod stranger;
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub(super) struct Link {
     host: HeaderValue,
     /// The leader has said who it is.
     known: Cell<bool>,
+    /// And at which address. Its name may come to stand for another one, where somebody else may be.
+    known_at: Cell<Option<SocketAddr>>,
     /// Held while it is asked on behalf of all.
     meeting: Semaphore,
     limits: Limits,
@@ -121,6 +124,7 @@ impl Link {
             hop,
             host,
             known: Cell::new(false),
+            known_at: Cell::default(),
             meeting: Semaphore::new(1),
             limits,
             asked_always: tls.is_some_and(Tls::verifies),
@@ -275,7 +279,8 @@ impl Link {
     async fn over_pool(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
         let follows = || core.shared.roles.current().leader() == Some(&self.leader);
         let greet = async |leader: &mut Greeting<'_>| {
-            if self.known.get() && !self.asked_always { Ok(()) } else { self.meet(leader, core).await.map(drop) }
+            let is_known = self.known.get() && leader.peer() == self.known_at.get();
+            if is_known && !self.asked_always { Ok(()) } else { self.meet(leader, core).await.map(drop) }
         };
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
@@ -317,6 +322,7 @@ impl Link {
     async fn meet(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<Introduction> {
         let somebody = stranger::meet(leader, &self.host, core).await?;
         self.known.set(true);
+        self.known_at.set(leader.peer());
         Ok(somebody)
     }
 

@@ -10,6 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -283,7 +284,7 @@ impl Pool {
         let deadline = Instant::now() + self.limits.connect_timeout;
         let connection = self.begin(wire).await?;
         let mut lease = Lease { connection, pool: Rc::clone(self), reused: false };
-        timeout_at(deadline, greet(&mut Greeting(&mut lease.connection.sender))).await.map_err(late)??;
+        timeout_at(deadline, greet(&mut Greeting(&mut lease.connection))).await.map_err(late)??;
         Ok(lease)
     }
 
@@ -371,17 +372,22 @@ impl Pool {
 }
 
 /// A new connection on which nothing has been said yet.
-pub(super) struct Greeting<'a>(&'a mut SendRequest<RequestBody>);
+pub(super) struct Greeting<'a>(&'a mut Connection);
 
 impl Greeting<'_> {
     /// Sends a request of our own and waits until the connection can take the next one.
     pub(super) async fn ask(&mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, hyper::Error> {
-        self.0.send_request(request).await
+        self.0.sender.send_request(request).await
     }
 
     /// Waits until the answer has been read to its end.
     pub(super) async fn settle(&mut self) -> Result<(), hyper::Error> {
-        self.0.ready().await
+        self.0.sender.ready().await
+    }
+
+    /// Which address it leads to.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.0.wire.peer()
     }
 }
 

@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
@@ -23,7 +25,11 @@ pub(in crate::api) struct Lane {
     streams: Rc<Cell<u32>>,
     most: u32,
     used: bool,
-    hearing: Hearing,
+    /// Since when it has carried nothing, as far as is known.
+    idle_since: Instant,
+    /// Whether it has carried anything since somebody looked.
+    worked: bool,
+    hearing: Rc<Hearing>,
 }
 
 /// A request's share of a connection, until its answer has ended.
@@ -93,33 +99,40 @@ impl Lane {
             tasks.close();
             tasks.wait().await;
         };
-        Ok((Self { sender, streams: Rc::default(), most: shape.streams, used: false, hearing }, running))
+        let idle_since = Instant::now();
+        Ok((Self { sender, streams: Rc::default(), most: shape.streams, used: false, idle_since, worked: false, hearing }, running))
     }
 
     /// What the other end has said of itself, if it has.
     pub(in crate::api) fn announced(&self) -> Option<Announced> {
-        *self.hearing.borrow()
+        self.hearing.announced()
     }
 
-    /// Waits until it has, and keeps to the number of streams that it allows: whatever is more would wait for others to end.
-    /// For as long as that takes.
+    /// Waits until it has, and lets at least one stream be open, for as long as that takes.
     ///
     /// # Errors
     /// When the connection ends before that.
-    pub(in crate::api) async fn hear(&mut self) -> io::Result<Announced> {
-        let ended = |_| io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection before it spoke HTTP/2");
-        let announced = self.hearing.wait_for(Option::is_some).await.map_err(ended)?.expect("it has been waited for");
-        // None at all is asked for by some that are about to close.
-        self.most = announced.streams.map_or(self.most, |most| self.most.min(most.max(1)));
-        Ok(announced)
+    pub(in crate::api) async fn hear(&self) -> io::Result<Announced> {
+        let ended = || io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection before it spoke HTTP/2");
+        self.hearing.until(|announced| announced.streams != Some(0)).await.ok_or_else(ended)
     }
 
     pub(in crate::api) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
+    /// Whether there may be one more request: what is more than the other end allows would wait for others to end.
     pub(in crate::api) fn has_room(&self) -> bool {
-        !self.is_closed() && self.streams.get() < self.most
+        let allowed = self.announced().and_then(|announced| announced.streams).unwrap_or(self.most);
+        !self.is_closed() && self.streams.get() < self.most.min(allowed)
+    }
+
+    /// For how long it has carried nothing; for whoever looks now and then.
+    pub(in crate::api) fn idles(&mut self) -> Duration {
+        if self.load() > 0 || std::mem::take(&mut self.worked) {
+            self.idle_since = Instant::now();
+        }
+        self.idle_since.elapsed()
     }
 
     /// How many requests are on it.
@@ -134,7 +147,7 @@ impl Lane {
 
     /// Sends a request and waits for the head of its answer, for as long as that takes. It counts from the call on.
     pub(in crate::api) fn send(&mut self, request: Request<RequestBody>) -> impl Future<Output = Sent> + use<> {
-        self.used = true;
+        (self.used, self.worked) = (true, true);
         let (sending, stream) = (self.sender.try_send_request(request), Stream::new(&self.streams));
         async move {
             match sending.await {

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::Limits;
 
+pub(super) use announced::Announced;
 pub(super) use channel::Channel;
 pub(super) use client::{Lane, Sent, Stream};
 pub(super) use connect::{Connect, asks_for_websocket};

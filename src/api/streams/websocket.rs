@@ -33,7 +33,8 @@ impl Asked {
         *request.method_mut() = Method::GET;
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();
-        headers.insert(HOST, host);
+        // One that says something else is for whoever looks at requests to refuse.
+        headers.entry(HOST).or_insert(host);
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
         headers.insert(SEC_WEBSOCKET_KEY, key());
@@ -46,7 +47,7 @@ impl Asked {
         let Some(Next::Tunnel(tunnel)) = session.next() else {
             if answer.status().is_success() {
                 let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app did not agree to a WebSocket");
-                *answer = failure.into_response(None, None, session.core.config.ttl, Taste::Json).map(ResponseBody::Whole);
+                *answer = failure.into_response(&session.core.standing(), Taste::Json).map(ResponseBody::Whole);
             }
             return;
         };

@@ -452,6 +452,24 @@ async fn a_websocket_over_a_stream_is_an_upgrade_to_the_app() {
     }
 }
 
+/// RFC 9113 §8.3.1, as for any other request.
+#[tokio::test]
+async fn a_websocket_over_a_stream_goes_to_one_place() {
+    let app = TestApp::hello().await;
+    for node in &chain(&app).await {
+        let mut client = Http2Client::connect(node).await;
+        client.get("/").await;
+        for (hosts, status) in [(&["other.example"][..], 400), (&["shop.example", "shop.example"], 400), (&["Shop.example"], 502)] {
+            let mut request = websocket();
+            for host in hosts {
+                request.headers_mut().append("host", host.parse().unwrap());
+            }
+            let (answered, _, text) = read(client.send(request).await.unwrap()).await;
+            assert_eq!(answered, status, "{hosts:?}: {text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_app_without_websockets_refuses_them_over_a_stream_too() {
     let app = TestApp::hello().await;

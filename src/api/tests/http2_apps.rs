@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::http2::{AnyBody, Http2Client, Spoken, get, read};
 use super::rig::*;
@@ -217,6 +218,100 @@ async fn calls_that_last_keep_no_other_waiting() {
     }
     assert_eq!(app.running.load(Ordering::SeqCst), 220);
     assert_eq!(app.connections.load(Ordering::SeqCst), 3, "a hundred on each");
+}
+
+#[tokio::test]
+async fn an_app_is_asked_for_no_more_at_once_on_a_connection_than_it_says() {
+    let app = EchoApp::start(2).await;
+    let [replica, _primary] = app.chain().await;
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        let mut client = Http2Client::connect(&replica).await;
+        let (say, spoken) = mpsc::channel(1);
+        let answer = client.begin(call("/chat", BodyExt::boxed(Spoken(spoken)))).await;
+        clients.push((client, say, answer));
+    }
+    until("all are under way", || app.running.load(Ordering::SeqCst) == 5).await;
+    assert_eq!(app.connections.load(Ordering::SeqCst), 3, "two on each");
+}
+
+/// An app that speaks HTTP/2 frame by frame.
+struct Frames(Raw);
+
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+
+impl Frames {
+    /// The next connection that is made at `listener`.
+    async fn accept(listener: &TcpListener) -> Self {
+        let mut raw = Raw { stream: timeout(SOON, listener.accept()).await.expect("a connection").unwrap().0, heard: Vec::new() };
+        raw.through(b"SM\r\n\r\n").await.unwrap();
+        Self(raw)
+    }
+
+    async fn say(&mut self, kind: u8, flags: u8, stream: u8, payload: &[u8]) {
+        let head = [0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream];
+        self.0.say([&head, payload].concat()).await;
+    }
+
+    /// Says that so many streams may be open, and waits until that has been heard. No request comes meanwhile.
+    async fn allow(&mut self, streams: u8) {
+        self.say(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, streams]).await;
+        self.say(PING, 0, 0, b"question").await;
+        while let (kind, flags, _) = self.next().await
+            && (kind, flags) != (PING, 1)
+        {
+            assert_ne!(kind, HEADERS);
+        }
+    }
+
+    /// The kind, flags, and stream of the next frame.
+    async fn next(&mut self) -> (u8, u8, u8) {
+        let head = self.0.exactly(9).await;
+        self.0.exactly(usize::from(head[1]) << 8 | usize::from(head[2])).await;
+        (head[3], head[4], head[8])
+    }
+
+    /// The stream of the next request.
+    async fn request(&mut self) -> u8 {
+        loop {
+            if let (HEADERS, _, stream) = self.next().await {
+                return stream;
+            }
+        }
+    }
+
+    /// Answers with 200 and nothing.
+    async fn answer(&mut self, stream: u8) {
+        self.say(HEADERS, 5, stream, b"\x88").await;
+    }
+}
+
+/// RFC 9113 §6.5.2: 0 is for a while.
+#[tokio::test]
+async fn an_app_is_asked_where_and_when_it_takes_something() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::H2c { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+    let node = TestNode::member("default", Some(upstream), |_| {});
+    node.lead(1);
+    let mut client = node.client().await;
+    let ask = "GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n";
+    client.say(ask).await;
+    let mut first = Frames::accept(&listener).await;
+    first.allow(0).await;
+    first.say(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]).await;
+    let stream = first.request().await;
+    first.answer(stream).await;
+    assert_eq!(client.answer().await.status(), 200);
+
+    first.allow(0).await;
+    client.say(ask).await;
+    let mut second = Frames::accept(&listener).await;
+    second.say(SETTINGS, 0, 0, &[]).await;
+    let stream = second.request().await;
+    second.answer(stream).await;
+    assert_eq!(client.answer().await.status(), 200);
 }
 
 /// An answer that has come to its end is none that was taken back, whether trailers end it or not.

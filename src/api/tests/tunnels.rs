@@ -3,6 +3,7 @@
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 use super::http2::{Http2Client, get, websocket};
 use super::rig::*;
@@ -210,6 +211,50 @@ async fn ends_that_part_by_themselves_are_left_to_it() {
     }
 }
 
+/// Nothing is left to be said, and a client need not wait for the end.
+#[tokio::test]
+async fn ends_that_have_parted_may_go_as_they_like() {
+    for through in 0..2 {
+        let stage = Stage::set().await;
+        let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "websocket").await;
+        client.say(masked(8, b"\x03\xe8")).await;
+        assert_eq!(frame(&mut app).await, (8, b"\x03\xe8".to_vec()));
+        app.say(b"\x88\x02\x03\xe8").await;
+        assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
+        client.stream.set_zero_linger().unwrap();
+        drop(client);
+        for node in &stage.nodes()[..=through] {
+            node.until("it ended well", |totals| outcome(totals, "answered") == 1 && totals.running == 0).await;
+        }
+    }
+}
+
+/// A client waits for the server's end (RFC 6455 §7.1.1), which not all bring about.
+#[tokio::test]
+async fn an_app_that_has_parted_need_not_end_its_connection() {
+    for through in 0..2 {
+        for app_begins in [true, false] {
+            let stage = Stage::set().await;
+            let (mut client, mut app) = stage.tunnel(stage.nodes()[through], "websocket").await;
+            if app_begins {
+                app.say(b"\x88\x02\x03\xe8").await;
+                assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
+            }
+            client.say(masked(8, b"\x03\xe8")).await;
+            assert_eq!(frame(&mut app).await, (8, b"\x03\xe8".to_vec()));
+            if !app_begins {
+                app.say(b"\x88\x02\x03\xe8").await;
+                assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
+            }
+            let end = timeout(SOON, client.stream.read(&mut [0])).await.expect("it is not kept waiting");
+            assert_eq!(end.expect("an end and no reset"), 0);
+            for node in &stage.nodes()[..=through] {
+                node.until("it ended well", |totals| outcome(totals, "answered") == 1 && totals.running == 0).await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_leaves_without_a_word_is_no_failure() {
     for through in 0..2 {
@@ -265,7 +310,7 @@ async fn whoever_cannot_be_told_sees_a_reset_and_no_end() {
         app.say("half of ").await;
         assert_eq!(client.exactly(8).await, b"half of ");
         stage.primary.elect();
-        let end = tokio::time::timeout(SOON, client.stream.read(&mut [0])).await.expect("it is cut");
+        let end = timeout(SOON, client.stream.read(&mut [0])).await.expect("it is cut");
         assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
         assert!(app.is_closed().await);
 
@@ -279,7 +324,7 @@ async fn whoever_cannot_be_told_sees_a_reset_and_no_end() {
             app.exactly(1).await;
             stage.primary.elect();
         };
-        let ((hears, says), ()) = tokio::time::timeout(SOON, async { tokio::join!(ends, cut) }).await.expect("it is cut");
+        let ((hears, says), ()) = timeout(SOON, async { tokio::join!(ends, cut) }).await.expect("it is cut");
         // Whichever comes upon it first takes it from the other.
         let kinds = [hears.err(), says.err()].map(|error| error.map(|error| error.kind()));
         assert!(kinds.contains(&Some(std::io::ErrorKind::ConnectionReset)), "{kinds:?}");
@@ -295,7 +340,7 @@ async fn whoever_cannot_be_told_sees_a_reset_and_no_end() {
         // What it leaves unread resets its connection, but behind its end.
         app.finish().await;
         drop(app);
-        let end = tokio::time::timeout(SOON, hearing.read(&mut [0])).await.expect("it has ended");
+        let end = timeout(SOON, hearing.read(&mut [0])).await.expect("it has ended");
         assert_eq!(end.expect("an end and no reset"), 0);
     }
 }
@@ -326,12 +371,12 @@ async fn an_app_that_leaves_input_unread_is_heard_to_its_end() {
         app.read_u8().await.unwrap();
         // As much as there is room for on the way to a client that does not read yet.
         let (piece, mut said) = (vec![b'y'; 16 * 1024], 0);
-        while let Ok(written) = tokio::time::timeout(std::time::Duration::from_millis(200), app.write(&piece)).await {
+        while let Ok(written) = timeout(std::time::Duration::from_millis(200), app.write(&piece)).await {
             said += written.unwrap();
         }
         drop(app);
         let mut heard = Vec::new();
-        let end = tokio::time::timeout(SOON, hearing.read_to_end(&mut heard)).await.expect("it ends");
+        let end = timeout(SOON, hearing.read_to_end(&mut heard)).await.expect("it ends");
         end.expect("an end and no reset");
         assert_eq!(heard.len(), said);
     }
@@ -362,7 +407,7 @@ async fn under_tls_a_tunnel_ends_with_a_goodbye_though_its_app_leaves_input_unre
     app.stream.readable().await.unwrap();
     app.finish().await;
     drop(app);
-    let end = tokio::time::timeout(SOON, client.read(&mut [0])).await.expect("it has ended");
+    let end = timeout(SOON, client.read(&mut [0])).await.expect("it has ended");
     assert_eq!(end.expect("nothing is missing"), 0);
 }
 
@@ -374,7 +419,7 @@ async fn whoever_was_told_by_the_app_is_not_reset_when_its_time_is_over() {
         app.say(b"\x88\x02\x03\xe8").await;
         assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
         stage.primary.step_down(1);
-        let end = tokio::time::timeout(SOON, client.stream.read(&mut [0])).await.expect("its time is over");
+        let end = timeout(SOON, client.stream.read(&mut [0])).await.expect("its time is over");
         assert_eq!(end.expect("an end and no reset"), 0);
         assert!(app.is_closed().await);
     }

@@ -43,6 +43,11 @@ impl Far {
         Self::Stream(Rc::new(Shared { io: RefCell::new(Channel::new(upgraded)), fence, _stream: stream }))
     }
 
+    /// Whether it is one of many on a connection, which goes on without it.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
     /// Whether it ends by a reset when it is dropped, as far as it can.
     pub(super) fn reset_at_drop(&self, resets: bool) {
         match self {

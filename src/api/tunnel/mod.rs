@@ -85,7 +85,7 @@ enum Event {
     /// The leader's connection ended, and no Close frame was on its way.
     LeaderVanished,
     Told,
-    /// The app has answered a client's Close frame. It may leave a stream open that it is done with, so nobody waits for more.
+    /// The Close frames of both have been passed on.
     Parted,
     /// Its time is over.
     Cut,
@@ -129,7 +129,7 @@ impl Tunnel {
         let mut back = Pump {
             source: Source::new(upstream, Side::Upstream, &core, &account.to_client, frames()),
             sink: Sink::new(to, Side::Client),
-            goodbyes,
+            goodbyes: Rc::clone(&goodbyes),
         };
         let mut watch = Watch::new(websocket, origin);
         let end = loop {
@@ -144,7 +144,10 @@ impl Tunnel {
                 Event::LeaderVanished if !there.is_open() => watch.vanishing = false,
                 Event::LeaderVanished => break End::LeaderVanished,
                 Event::Cut => break End::Cut,
-                Event::Parted => break End::Plain,
+                // It may leave a stream open that it is done with, and has said all it had to say.
+                Event::Parted if there.sink.io.is_stream() && goodbyes.are_begun_by_client() => break End::Plain,
+                // It has to have the client's, and is the one to end (RFC 6455 §7.1.1); but not all do.
+                Event::Parted => watch.hurry(),
                 // Who takes no more may have answered before, and what it said is still to be read.
                 Event::Sent(Err((Side::Upstream, error))) if watch.refused.is_none() && !there.sink.io.is_fenced_off() => {
                     debug!(%error, "the upstream of a tunnel takes no more");
@@ -160,6 +163,8 @@ impl Tunnel {
         };
         let (outcome, is_to_hear, is_cut) = match end {
             End::Plain => (Outcome::Answered, false, false),
+            // However it ended: all had been said.
+            End::Cut | End::Broken(_) if goodbyes.are_exchanged() => (Outcome::Answered, false, false),
             // The upstream has said goodbye, and is gone; only the client took its time.
             End::Cut if watch.heard && back.source.is_closed() => (Outcome::Answered, false, false),
             End::Cut => (Outcome::Cut, true, true),
@@ -249,7 +254,7 @@ impl Watch {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let (goodbyes, ends_streams) = (Rc::clone(&there.goodbyes), matches!(there.sink.io, Far::Stream(_)));
+        let goodbyes = Rc::clone(&there.goodbyes);
         let sent = async {
             if self.refused.is_some() {
                 // It may wait until all of it is taken before it listens.
@@ -278,7 +283,7 @@ impl Watch {
             event = heard, if !self.heard => event,
             () = notice.cut.cancelled() => Event::Cut,
             () = notice.told.cancelled(), if self.told => Event::Told,
-            () = goodbyes.answered.notified(), if ends_streams => Event::Parted,
+            () = goodbyes.exchange.notified() => Event::Parted,
             () = sleep_until(self.until.unwrap_or_else(Instant::now)), if self.until.is_some() => Event::Cut,
         }
     }

@@ -63,18 +63,30 @@ pub(super) struct Pump<R, W> {
 /// Whose Close frames have been passed on.
 #[derive(Default)]
 pub(super) struct Goodbyes {
-    client: Cell<bool>,
-    /// Notified when the upstream has answered the client's.
-    pub(super) answered: Notify,
+    /// Whose was the first.
+    first: Cell<Option<Side>>,
+    exchanged: Cell<bool>,
+    /// Notified when the other's has been, too.
+    pub(super) exchange: Notify,
 }
 
 impl Goodbyes {
     fn note(&self, side: Side) {
-        match side {
-            Side::Client => self.client.set(true),
-            Side::Upstream if self.client.get() => self.answered.notify_one(),
-            Side::Upstream => {}
+        let first = self.first.get().unwrap_or(side);
+        self.first.set(Some(first));
+        if first != side && !self.exchanged.replace(true) {
+            self.exchange.notify_one();
         }
+    }
+
+    /// Whether nothing is left to be said.
+    pub(super) fn are_exchanged(&self) -> bool {
+        self.exchanged.get()
+    }
+
+    /// Whether the client was the first to say it.
+    pub(super) fn are_begun_by_client(&self) -> bool {
+        self.first.get() == Some(Side::Client)
     }
 }
 

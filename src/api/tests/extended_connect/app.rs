@@ -1,7 +1,7 @@
 //! An app that speaks HTTP/2, of which the test plays every frame.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::super::rig::*;
+use crate::api::Config;
 use crate::cluster::Upstream;
 use crate::tls::tests::World;
 use crate::tls::{self, Terms, Tls};
@@ -39,6 +40,8 @@ pub(super) const UNWILLING: Says = Says { extended_connect: false, streams: 100 
 pub(super) struct App {
     pub(super) upstream: Upstream,
     asked: mpsc::UnboundedReceiver<Asked>,
+    /// What it says on connections from now on.
+    says: Arc<Mutex<Says>>,
     connections: Arc<AtomicUsize>,
     /// Those that have not ended.
     pub(super) open: Arc<AtomicUsize>,
@@ -77,6 +80,8 @@ impl App {
         let (host, port) = ("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
         let upstream = if secured { Upstream::Https { host, port } } else { Upstream::H2c { host, port } };
         let (ask, asked) = mpsc::unbounded_channel();
+        let says = Arc::new(Mutex::new(says));
+        let says_now = Arc::clone(&says);
         let (connections, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counted, living) = (Arc::clone(&connections), Arc::clone(&open));
         let tls = secured.then(|| Tls::load(Terms { http2: true, ..world.lone() }).unwrap().0);
@@ -87,6 +92,7 @@ impl App {
                 counted.fetch_add(1, Ordering::SeqCst);
                 living.fetch_add(1, Ordering::SeqCst);
                 let (ask, tls, living) = (ask.clone(), tls.clone(), Arc::clone(&living));
+                let says = *says_now.lock().unwrap();
                 serving.spawn(async move {
                     match tls {
                         None => speak(socket, says, ask).await,
@@ -103,13 +109,22 @@ impl App {
                 });
             }
         };
-        Self { upstream, asked, connections, open, world, _accepting: [accepting].into_iter().collect() }
+        Self { upstream, asked, says, connections, open, world, _accepting: [accepting].into_iter().collect() }
+    }
+
+    pub(super) fn now_says(&self, says: Says) {
+        *self.says.lock().unwrap() = says;
     }
 
     /// A primary in front of it, and a replica of that.
     pub(super) fn chain(&self) -> [TestNode; 2] {
+        self.chain_with(|_| {})
+    }
+
+    pub(super) fn chain_with(&self, change: impl FnOnce(&mut Config)) -> [TestNode; 2] {
         let primary = TestNode::member("default", Some(self.upstream.clone()), |config| {
             config.to_app = Some(tls::Client::read(Some(&self.world.authority.file()), None).unwrap());
+            change(config);
         });
         primary.lead(1);
         let replica = TestNode::start(None);

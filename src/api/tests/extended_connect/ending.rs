@@ -63,6 +63,23 @@ async fn an_app_that_has_answered_a_goodbye_need_not_end_its_stream() {
     node.until("it ended well", |totals| outcome(totals, "answered") == 1 && totals.running == 0).await;
 }
 
+/// Nor one that has begun with it, and has its answer.
+#[tokio::test]
+async fn an_app_that_has_said_goodbye_first_need_not_end_its_stream() {
+    for through in 0..2 {
+        let mut app = App::start(WILLING).await;
+        let nodes = app.chain();
+        let (mut client, mut end) = app.tunnel(&nodes[through]).await;
+        end.say(b"\x88\x02\x03\xe8");
+        assert_eq!(client.exactly(4).await, b"\x88\x02\x03\xe8");
+        client.say(masked(8, b"\x03\xe8")).await;
+        assert_eq!(end.frame().await, (8, b"\x03\xe8".to_vec()));
+        assert!(client.is_closed().await);
+        assert!(end.is_over().await);
+        nodes[0].until("it ended well", |totals| outcome(totals, "answered") == 1 && totals.running == 0).await;
+    }
+}
+
 #[tokio::test]
 async fn who_loses_the_lock_tells_the_client_and_says_nothing_more_to_the_app() {
     for through in 0..2 {

@@ -263,9 +263,97 @@ async fn websockets_take_as_many_connections_as_the_app_makes_them_and_keep_no_r
     assert_eq!(client.answer().await.text(), "hello");
     assert_eq!(app.connections(), 6, "requests have connections of their own");
     drop(tunnels);
-    until("connections that carry nothing are closed, but for one", || app.open.load(Ordering::SeqCst) == 2).await;
+    until("connections that carry nothing are closed", || app.open.load(Ordering::SeqCst) == 0).await;
     app.tunnel(&primary).await;
-    assert_eq!(app.connections(), 6, "which carries the next");
+}
+
+/// The newest goes where there are others, so that those that are left come together.
+#[tokio::test]
+async fn connections_for_websockets_become_fewer_with_them() {
+    let mut app = App::start(Says { streams: 2, ..WILLING }).await;
+    let [node, _replica] = app.chain_with(|config| config.limits.idle_timeout = Duration::from_secs(1));
+    let mut tunnels = Vec::new();
+    for _ in 0..4 {
+        tunnels.push(app.tunnel(&node).await);
+    }
+    assert_eq!(app.connections(), 2, "two on each");
+    // One of the first connection, and one of the second.
+    drop((tunnels.remove(2), tunnels.remove(0)));
+    node.until("two have ended", |totals| totals.running == 2).await;
+    tunnels.push(app.tunnel(&node).await);
+    tunnels.remove(1);
+    until("the second connection carries nothing", || app.open.load(Ordering::SeqCst) == 1).await;
+    for (client, end) in &mut tunnels {
+        client.say("still").await;
+        assert_eq!(end.exactly(5).await, b"still");
+    }
+}
+
+/// What it said on an older connection, which is still in use, is not its last word.
+#[tokio::test]
+async fn an_app_that_has_come_to_take_them_is_asked_for_them() {
+    let mut app = App::start(Says { streams: 1, ..UNWILLING }).await;
+    let [node, _replica] = app.chain();
+    let ask = async |app: &mut App| {
+        let mut client = node.client().await;
+        client.say("GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n").await;
+        (client, app.asked().await)
+    };
+    let _old = ask(&mut app).await;
+    app.now_says(Says { streams: 1, ..WILLING });
+    let _new = ask(&mut app).await;
+    let (mut client, mut end) = app.tunnel(&node).await;
+    client.say("hello").await;
+    assert_eq!(end.exactly(5).await, b"hello");
+}
+
+/// Where a WebSocket is, there may be another.
+#[tokio::test]
+async fn an_app_that_has_a_websocket_is_asked_for_another_whatever_it_says_elsewhere() {
+    let mut app = App::behind_tls(WILLING).await;
+    let [node, _replica] = app.chain();
+    let _open = app.tunnel(&node).await;
+    app.now_says(UNWILLING);
+    let mut client = node.client().await;
+    client.say("GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n").await;
+    app.asked().await.answer(200, "hello");
+    assert_eq!(client.answer().await.text(), "hello");
+    app.tunnel(&node).await;
+    assert_eq!(app.connections(), 2, "one for WebSockets, and one for requests");
+}
+
+/// They wait for one and the same answer.
+#[tokio::test]
+async fn websockets_that_wait_for_an_app_that_says_nothing_fail_together() {
+    const WEBSOCKETS: usize = 12;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::H2c { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+    let node = TestNode::member("default", Some(upstream), |config| config.limits.connect_timeout = Duration::from_secs(2));
+    node.lead(1);
+    let mut clients = Vec::new();
+    for _ in 0..WEBSOCKETS {
+        let mut client = node.client().await;
+        client.say(ASKS).await;
+        clients.push(client);
+    }
+    let mut taken = Vec::new();
+    let answers = async {
+        for client in &mut clients {
+            let error = client.answer().await.json();
+            assert_eq!((&error["reason"], &error["verdict"]), (&"upstream-failed".into(), &"not-sent".into()), "{error}");
+        }
+    };
+    let accepting = async {
+        loop {
+            taken.push(listener.accept().await.unwrap());
+        }
+    };
+    tokio::select! {
+        () = answers => {}
+        () = accepting => unreachable!("it never ends"),
+    }
+    // Each may have been tried twice.
+    assert!(taken.len() < WEBSOCKETS / 2, "{} connections", taken.len());
 }
 
 /// A port that takes connections and says nothing, and one that speaks HTTP/1.1.
