@@ -6,6 +6,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod access;
+mod access_held;
 mod browser;
 mod cases;
 mod clock;
