@@ -7,7 +7,7 @@ PATH=$PATH:/usr/sbin
 
 # command, or file (which may have a *), that shows that a package is there = package
 BUILD="protoc=protobuf-compiler /usr/include/google/protobuf/empty.proto=libprotobuf-dev"
-TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime sqlite3=sqlite3 curl=curl docker=docker.io kubectl=kubernetes-client openssl=openssl python3=python3 pip3=python3-pip
+TEST="$BUILD etcd=etcd-server etcdctl=etcd-client faketime=faketime /usr/lib/*/libnss_wrapper.so=libnss-wrapper sqlite3=sqlite3 curl=curl docker=docker.io kubectl=kubernetes-client openssl=openssl python3=python3 pip3=python3-pip
 dockerd=docker.io /var/lib/dpkg/info/busybox-static.list=busybox-static nghttp=nghttp2-client chromium=chromium slowhttptest=slowhttptest
 /usr/share/zookeeper/bin/zkCli.sh=zookeeper /usr/lib/python3/dist-packages/kazoo=python3-kazoo
 /usr/share/java/curator-recipes.jar=libcurator-recipes-java

@@ -19,6 +19,7 @@ use crate::machine;
 use crate::node::{BootId, Node};
 use crate::replication::{Candidate, CandidateHandle, RoleWatch};
 use crate::shutdown::Signals;
+use crate::telemetry::Log;
 use crate::tls::Tls;
 
 /// What closing takes beyond the drain: one look of a held request at its new primary.
@@ -28,11 +29,11 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// When it cannot start, when a part of it ends that should not, or when a second signal cut it short.
-pub fn run(config: Config) -> anyhow::Result<()> {
+pub fn run(config: Config, log: &Log) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the control runtime")?;
     runtime.block_on(async {
         let mut signals = Signals::listen_as_daemon(on_hang_up(&config)).context("listen for signals")?;
-        let mut daemon = Daemon::start(config)?;
+        let mut daemon = Daemon::start(config, log)?;
         let signal = tokio::select! {
             signal = signals.next() => signal,
             reason = daemon.failed() => bail!(reason),
@@ -74,7 +75,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(config: Config) -> anyhow::Result<Self> {
+    fn start(config: Config, log: &Log) -> anyhow::Result<Self> {
         let candidacy = Candidacy::open(&config)?;
         let open_files = machine::raise_open_files();
         let bound = api::bind(&config.api)?;
@@ -111,9 +112,11 @@ impl Daemon {
             engine: Arc::clone(&engine),
             token: config.token,
             verb_limit,
+            retry_after: config.api.ttl,
             tls: tls.clone(),
             max_connections: config.api.max_connections,
             lines_lost,
+            log_lines_lost: log.lost(),
         };
         let local = Arc::new(Local::new(Arc::clone(&status), handle.clone(), local));
 

@@ -76,7 +76,7 @@ impl Door {
         }
         let speaks_tls = core.config.tls.is_some() && matches!(socket, Socket::Tcp(_));
         if !speaks_tls {
-            socket.turn_away(&Failure::not_sent(Reason::TooManyConnections, TOO_MANY).into_last_words(core.config.ttl));
+            socket.turn_away(&Failure::not_sent(Reason::TooManyConnections, TOO_MANY).into_last_words(&core.standing()));
         }
     }
 }

@@ -1,6 +1,12 @@
 //! Opening a connection to an upstream.
+//!
+//! A name is looked up for each connection, so that an upstream which has moved is found where it is now (B78). All that the
+//! name stands for is tried, beginning with what answered last: a dead address costs its time once, and not at each request.
 
+use std::cell::Cell;
 use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -30,18 +36,20 @@ pub(super) struct Way {
     tls: Option<tls::Client>,
     /// Whether an upstream that speaks TLS may choose HTTP/2.
     either: bool,
+    /// The address that answered last, of those that the upstream's name stands for.
+    answered: Rc<Cell<Option<SocketAddr>>>,
 }
 
 impl From<Upstream> for Way {
     fn from(upstream: Upstream) -> Self {
-        Self { upstream, tls: None, either: false }
+        Self::new(upstream, None)
     }
 }
 
 impl Way {
     /// The way to an upstream, with `tls` where it speaks that.
     pub(super) fn new(upstream: Upstream, tls: Option<tls::Client>) -> Self {
-        Self { upstream, tls, either: false }
+        Self { upstream, tls, either: false, answered: Rc::default() }
     }
 
     /// The same, letting an upstream that speaks TLS choose HTTP/2 if `either`.
@@ -70,9 +78,9 @@ impl Way {
     pub(super) async fn dial(&self, deadline: Instant, http1_only: bool) -> io::Result<Socket> {
         match &self.upstream {
             Upstream::Unix(path) => timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)?.map(Socket::Unix),
-            Upstream::Http { host, port } | Upstream::H2c { host, port } => connect(host, *port, deadline).await.map(Socket::Tcp),
+            Upstream::Http { host, port } | Upstream::H2c { host, port } => self.connect(host, *port, deadline).await.map(Socket::Tcp),
             Upstream::Https { host, port } => {
-                let stream = connect(host, *port, deadline).await?;
+                let stream = self.connect(host, *port, deadline).await?;
                 let tls = self.tls.as_ref().ok_or_else(|| io::Error::other("nobody said whom to believe there"))?;
                 // Boxed, so that those who dial without TLS have no room for it.
                 let stream = Ahead::new(stream);
@@ -86,31 +94,33 @@ impl Way {
             }
         }
     }
+
+    /// Connects to the first address that answers. Each address gets its share of the time, so that a dead first one does
+    /// not use it up.
+    async fn connect(&self, host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+        let mut addresses: Vec<_> = timeout_at(deadline, lookup_host((host, port))).await.map_err(late)??.collect();
+        addresses.sort_by_key(|address| Some(*address) != self.answered.get());
+        let mut failure = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+        for (tried, address) in addresses.iter().enumerate() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+            match timeout_at(Instant::now() + share, TcpStream::connect(address)).await.map_err(late) {
+                Ok(Ok(stream)) => {
+                    self.answered.set(Some(*address));
+                    stream.set_nodelay(true)?;
+                    let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(ASK_EVERY).with_retries(QUESTIONS);
+                    SockRef::from(&stream).set_tcp_keepalive(&probes)?;
+                    return Ok(stream);
+                }
+                Ok(Err(error)) | Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
 }
 
 fn late(_: tokio::time::error::Elapsed) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time")
-}
-
-/// Connects to the first address that answers. Each address gets its share of the time, so that a dead first one does
-/// not use it up.
-async fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
-    let addresses: Vec<_> = timeout_at(deadline, lookup_host((host, port))).await.map_err(late)??.collect();
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-    for (tried, address) in addresses.iter().enumerate() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-        match timeout_at(Instant::now() + share, TcpStream::connect(address)).await.map_err(late) {
-            Ok(Ok(stream)) => {
-                stream.set_nodelay(true)?;
-                let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(ASK_EVERY).with_retries(QUESTIONS);
-                SockRef::from(&stream).set_tcp_keepalive(&probes)?;
-                return Ok(stream);
-            }
-            Ok(Err(error)) | Err(error) => failure = error,
-        }
-    }
-    Err(failure)
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ async fn route(session: Busy, request: Request<Incoming>, has_a_stream: bool) ->
         }
         return Ok(answer.map(ResponseBody::Whole));
     }
+    let own = headers::final_answer(&head);
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,
         Err(failure) => return Ok(refused_head(&session, ticket, failure, &head, body)),
@@ -84,6 +85,15 @@ async fn route(session: Busy, request: Request<Incoming>, has_a_stream: bool) ->
         session.answers_early(Some(Feed::new(body, false)));
         session.leaves_unread(true);
         return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY), terms.taste));
+    }
+    if let Some(mut answer) = own.filter(|_| terms.hop.is_none()) {
+        session.answers_early(Some(Feed::new(body, false)));
+        if let Some(entry) = ticket.entry() {
+            entry.note_answer(answer.status(), answer.headers_mut());
+            entry.note_bytes(answer.body().len());
+        }
+        ticket.end(Outcome::Local);
+        return Ok(answer.map(ResponseBody::Whole));
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
     if let Some(feed) = &feed {
@@ -187,18 +197,11 @@ fn give_up(mut exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBo
 fn failed(session: &Session, mut ticket: Ticket, failure: Failure, taste: Taste) -> Response<ResponseBody> {
     let core = &session.core;
     let (reason, verdict) = (failure.reason, failure.verdict);
-    let role = core.shared.roles.current();
-    let (primary, epoch) = match &role {
-        Role::Replica(leader) => (Some(&leader.address), Some(leader.epoch)),
-        Role::Primary { epoch, .. } | Role::SteppingDown { epoch, .. } => {
-            (core.shared.node.as_ref().map(|node| &node.address), Some(*epoch))
-        }
-        Role::Electing => (None, None),
-    };
-    let mut answer = failure.into_response(primary, epoch, core.config.ttl, taste);
+    let standing = core.standing();
+    let mut answer = failure.into_response(&standing, taste);
     if let Some(entry) = ticket.entry() {
         entry.note_answer(answer.status(), answer.headers_mut());
-        entry.note_failure(verdict, epoch.map_or(0, |epoch| epoch.0));
+        entry.note_failure(verdict, standing.epoch);
         entry.note_bytes(answer.body().len());
     }
     ticket.end(Outcome::Failed(reason));

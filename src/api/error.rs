@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 
 use crate::api::page::{Report, Taste};
 use crate::node::Address;
-use crate::store::Epoch;
+use crate::replication::Role;
 
 /// Names the primary that answered, or is believed.
 pub const PRIMARY: HeaderName = HeaderName::from_static("bellwether-primary");
@@ -77,20 +77,18 @@ impl Reason {
         }
     }
 
-    /// The same as a registered type of error (RFC 9209 §2.3), in our name.
-    fn proxy_status(self, verdict: Verdict) -> HeaderValue {
-        HeaderValue::from_static(match (self, verdict) {
-            (Self::UpstreamFailed, Verdict::MaybeExecuted) => "bellwether; error=connection_terminated",
-            (Self::UpstreamFailed, Verdict::NotSent) | (Self::NoPrimary | Self::Superseded, _) => {
-                "bellwether; error=destination_unavailable"
-            }
-            (Self::HoldFull | Self::TooManyConnections, _) => "bellwether; error=connection_limit_reached",
-            (Self::NoUpstream, _) => "bellwether; error=destination_not_found",
-            (Self::UpstreamTimeout, _) => "bellwether; error=http_response_timeout",
-            (Self::Loop, _) => "bellwether; error=proxy_loop_detected",
-            (Self::BadRequest | Self::TooLarge | Self::RequestTimeout, _) => "bellwether; error=http_request_error",
-            (Self::Forbidden, _) => "bellwether; error=http_request_denied",
-        })
+    /// The same as a registered type of error (RFC 9209 §2.3).
+    fn proxy_error(self, verdict: Verdict) -> &'static str {
+        match (self, verdict) {
+            (Self::UpstreamFailed, Verdict::MaybeExecuted) => "connection_terminated",
+            (Self::UpstreamFailed, Verdict::NotSent) | (Self::NoPrimary | Self::Superseded, _) => "destination_unavailable",
+            (Self::HoldFull | Self::TooManyConnections, _) => "connection_limit_reached",
+            (Self::NoUpstream, _) => "destination_not_found",
+            (Self::UpstreamTimeout, _) => "http_response_timeout",
+            (Self::Loop, _) => "proxy_loop_detected",
+            (Self::BadRequest | Self::TooLarge | Self::RequestTimeout, _) => "http_request_error",
+            (Self::Forbidden, _) => "http_request_denied",
+        }
     }
 
     /// The status that goes with it.
@@ -140,38 +138,21 @@ impl Failure {
         Self { reason, verdict: Verdict::MaybeExecuted, message: message.into() }
     }
 
-    /// The answer to the client. `primary` and `epoch` are what this node believes; `retry_after` goes out with each 503.
-    pub(super) fn into_response(
-        self,
-        primary: Option<&Address>,
-        epoch: Option<Epoch>,
-        retry_after: Duration,
-        taste: Taste,
-    ) -> Response<Bytes> {
-        let status = self.reason.status();
-        let report = Report {
-            message: &self.message,
+    /// The answer to the client.
+    pub(super) fn into_response(self, standing: &Standing, taste: Taste) -> Response<Bytes> {
+        let complaint = Complaint {
+            status: self.reason.status(),
             reason: self.reason.as_str(),
-            verdict: self.verdict.as_str(),
-            primary: primary.map_or("", Address::as_str),
-            epoch: epoch.map_or(0, |epoch| epoch.0),
+            verdict: self.verdict,
+            message: &self.message,
+            proxy_error: self.reason.proxy_error(self.verdict),
         };
-        let mut response = report.into_response(status, taste);
-        let headers = response.headers_mut();
-        headers.insert(PROXY_STATUS, self.reason.proxy_status(self.verdict));
-        if let Some(primary) = primary {
-            headers.insert(PRIMARY, HeaderValue::from_str(primary.as_str()).expect("an address is visible ASCII"));
-        }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            let seconds = retry_after.as_secs_f64().ceil().max(1.0);
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds as u64));
-        }
-        response
+        complaint.into_response(standing, taste)
     }
 
     /// The answer as bytes, to whoever did not get as far as a request: HTTP/1.1, and the last thing said.
-    pub(super) fn into_last_words(self, retry_after: Duration) -> Vec<u8> {
-        let answer = self.into_response(None, None, retry_after, Taste::Json);
+    pub(super) fn into_last_words(self, standing: &Standing) -> Vec<u8> {
+        let answer = self.into_response(standing, Taste::Json);
         let mut words = format!("HTTP/1.1 {}\r\n", answer.status()).into_bytes();
         for (name, value) in answer.headers() {
             words.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
@@ -182,15 +163,75 @@ impl Failure {
     }
 }
 
+/// What each error of this node says besides what went wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Standing {
+    /// Who answered, or is believed to be primary.
+    pub(super) primary: Option<Address>,
+    /// That primary's epoch, 0 where none is known.
+    pub(super) epoch: u64,
+    /// When a primary can be expected, where there is none that serves.
+    pub(super) retry_after: Duration,
+}
+
+impl Standing {
+    /// That of a node in `role` which is reached at `own`.
+    pub(super) fn of(role: &Role, own: Option<&Address>, retry_after: Duration) -> Self {
+        let (primary, epoch) = role.primary(own);
+        Self { primary: primary.cloned(), epoch: epoch.0, retry_after }
+    }
+}
+
+/// An error of ours, from whichever part of the node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Complaint<'a> {
+    pub(super) status: StatusCode,
+    /// For programs.
+    pub(super) reason: &'a str,
+    pub(super) verdict: Verdict,
+    /// One sentence for people.
+    pub(super) message: &'a str,
+    /// What it is to whoever runs other intermediaries: a registered type of error (RFC 9209 §2.3).
+    pub(super) proxy_error: &'static str,
+}
+
+impl Complaint<'_> {
+    /// The answer to the client: what all errors have in common.
+    pub(super) fn into_response(self, standing: &Standing, taste: Taste) -> Response<Bytes> {
+        let report = Report {
+            message: self.message,
+            reason: self.reason,
+            verdict: self.verdict.as_str(),
+            primary: standing.primary.as_ref().map_or("", Address::as_str),
+            epoch: standing.epoch,
+        };
+        let mut response = report.into_response(self.status, taste);
+        let headers = response.headers_mut();
+        let visible = |text: &str| HeaderValue::from_str(text).expect("addresses and registered names are visible ASCII");
+        headers.insert(PROXY_STATUS, visible(&format!("bellwether; error={}", self.proxy_error)));
+        if let Some(primary) = &standing.primary {
+            headers.insert(PRIMARY, visible(primary.as_str()));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            let seconds = standing.retry_after.as_secs_f64().ceil().max(1.0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds as u64));
+        }
+        response
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn standing(primary: Option<&str>, epoch: u64) -> Standing {
+        Standing { primary: primary.map(|primary| primary.parse().unwrap()), epoch, retry_after: Duration::from_millis(1_500) }
+    }
+
     #[test]
     fn an_error_says_everything_a_client_needs() {
         let failure = Failure::not_sent(Reason::NoPrimary, "no primary for 25 s");
-        let primary: Address = "10.0.0.1:4000".parse().unwrap();
-        let response = failure.into_response(Some(&primary), Some(Epoch(7)), Duration::from_millis(1_500), Taste::Json);
+        let response = failure.into_response(&standing(Some("10.0.0.1:4000"), 7), Taste::Json);
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["retry-after"], "2");
         assert_eq!(response.headers()["bellwether-primary"], "10.0.0.1:4000");
@@ -205,12 +246,25 @@ mod tests {
     #[test]
     fn only_a_503_promises_a_time() {
         let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app closed the connection");
-        let response = failure.into_response(None, None, Duration::from_secs(10), Taste::Json);
+        let response = failure.into_response(&standing(None, 0), Taste::Json);
         assert_eq!(response.status(), 502);
         assert!(response.headers().get(RETRY_AFTER).is_none());
         assert_eq!(response.headers()["proxy-status"], "bellwether; error=connection_terminated");
         let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
         assert_eq!((json["primary"].as_str(), json["epoch"].as_u64()), (Some(""), Some(0)));
         assert_eq!(json["verdict"], "maybe-executed");
+    }
+
+    #[test]
+    fn last_words_say_the_same_as_every_other_error() {
+        let words = Failure::not_sent(Reason::TooManyConnections, "no room").into_last_words(&standing(Some("10.0.0.1:4000"), 7));
+        let (head, body) = std::str::from_utf8(&words).unwrap().split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{head}");
+        let length = format!("content-length: {}", body.len());
+        for line in ["bellwether-primary: 10.0.0.1:4000", "retry-after: 2", &length, "connection: close"] {
+            assert!(head.lines().any(|said| said == line), "{line}: {head}");
+        }
+        let json: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!((&json["primary"], &json["epoch"]), (&"10.0.0.1:4000".into(), &7.into()));
     }
 }

@@ -107,7 +107,7 @@ async fn shake(tls: &Tls, stream: TcpStream) -> io::Result<Shaken> {
 
 /// Says in plain HTTP that this is not the place for it.
 async fn refuse(core: &Core, stream: TcpStream) {
-    let answer = Failure::not_sent(Reason::BadRequest, SPEAKS_TLS).into_last_words(core.config.ttl);
+    let answer = Failure::not_sent(Reason::BadRequest, SPEAKS_TLS).into_last_words(&core.standing());
     say_last(&Wire::to_client(Socket::Tcp(stream)), &answer).await;
 }
 

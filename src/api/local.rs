@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::admin::{self, Token};
 use super::engine::Engine;
-use super::error::PRIMARY;
+use super::error::{Complaint, Verdict};
 use super::metrics::Metrics;
-use super::page::{Report, Taste};
+use super::page::Taste;
 use super::route::{LocalRoutes, Route};
 use super::status::Status;
 use super::verb::{Undone, Verb, Verbs};
@@ -36,6 +36,7 @@ pub struct Local {
     metrics: Metrics,
     verbs: Verbs,
     token: Option<Token>,
+    retry_after: Duration,
 }
 
 /// What the local routes are to be.
@@ -49,23 +50,28 @@ pub struct LocalConfig {
     pub token: Option<Token>,
     /// How long a verb may take.
     pub verb_limit: Duration,
+    /// When whoever gets a 503 is to come again.
+    pub retry_after: Duration,
     /// What the node speaks on its TCP addresses, to tell about it.
     pub tls: Option<Tls>,
     /// How many clients may be connected, to tell about it.
     pub max_connections: usize,
     /// How many lines of the access log were lost, where there is one.
     pub lines_lost: Option<Arc<AtomicU64>>,
+    /// How many lines of the node's own log were lost.
+    pub log_lines_lost: Arc<AtomicU64>,
 }
 
 impl Local {
     /// The local routes of a node that reads from `status` and acts through `candidate`.
     pub fn new(status: Arc<Status>, candidate: Option<CandidateHandle>, config: LocalConfig) -> Self {
         Self {
+            metrics: Metrics::new(Arc::clone(&status), &config),
             routes: config.routes,
             engine: config.engine,
-            metrics: Metrics::new(Arc::clone(&status), config.tls, config.max_connections, config.lines_lost),
             verbs: Verbs::new(Arc::clone(&status), candidate, config.verb_limit),
             token: config.token,
+            retry_after: config.retry_after,
             status,
         }
     }
@@ -138,21 +144,24 @@ impl Local {
         }
         match self.verbs.perform(verb).await {
             Ok(done) => page(StatusCode::OK, &done),
-            Err(Undone { status, reason, message }) => self.refuse(request, status, reason, &message),
+            Err(Undone { status, reason, verdict, message }) => self.complain(request, status, reason, verdict, &message),
         }
     }
 
-    /// One of our own errors, in the shape that all of them have.
+    /// One of our own errors, in the shape that all of them have. The app has no part in it, and to whoever stands before this
+    /// node it is one of an intermediary (RFC 9209): what it answers by itself.
     fn refuse(&self, request: &Parts, status: StatusCode, reason: &str, message: &str) -> Response<Bytes> {
-        let snapshot = self.status.snapshot();
-        let primary = snapshot.primary.as_ref().map_or("", Address::as_str);
-        let report = Report { message, reason, verdict: "not-sent", primary, epoch: snapshot.epoch };
-        let mut response = report.into_response(status, Taste::of(&request.headers));
-        if let Some(primary) = &snapshot.primary {
-            let value = HeaderValue::from_str(primary.as_str()).expect("an address is visible ASCII");
-            response.headers_mut().insert(PRIMARY, value);
-        }
-        response
+        self.complain(request, status, reason, Verdict::NotSent, message)
+    }
+
+    fn complain(&self, request: &Parts, status: StatusCode, reason: &str, verdict: Verdict, message: &str) -> Response<Bytes> {
+        let proxy_error = match status {
+            StatusCode::FORBIDDEN => "http_request_denied",
+            StatusCode::INTERNAL_SERVER_ERROR => "proxy_internal_error",
+            _ => "proxy_internal_response",
+        };
+        let complaint = Complaint { status, reason, verdict, message, proxy_error };
+        complaint.into_response(&self.status.standing(self.retry_after), Taste::of(&request.headers))
     }
 }
 

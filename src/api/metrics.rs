@@ -12,6 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::ledger::Histogram;
+use super::local::LocalConfig;
 use super::status::Status;
 use crate::replication::Role;
 use crate::tls::Tls;
@@ -26,9 +27,15 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn new(status: Arc<Status>, tls: Option<Tls>, max_connections: usize, lines_lost: Option<Arc<AtomicU64>>) -> Self {
+    pub(super) fn new(status: Arc<Status>, config: &LocalConfig) -> Self {
         let mut registry = Registry::with_prefix("bellwether");
-        registry.register_collector(Box::new(Samples { status, tls, limit: max_connections as u64, lines_lost }));
+        registry.register_collector(Box::new(Samples {
+            status,
+            tls: config.tls.clone(),
+            limit: config.max_connections as u64,
+            lines_lost: config.lines_lost.clone(),
+            log_lines_lost: Arc::clone(&config.log_lines_lost),
+        }));
         Self { registry }
     }
 
@@ -51,6 +58,7 @@ struct Samples {
     tls: Option<Tls>,
     limit: u64,
     lines_lost: Option<Arc<AtomicU64>>,
+    log_lines_lost: Arc<AtomicU64>,
 }
 
 impl Collector for Samples {
@@ -109,6 +117,8 @@ impl Samples {
         if let Some(lost) = &self.lines_lost {
             counter(out, "access_log_lost_lines", "Lines of the access log for which there was no room", lost.load(Ordering::Relaxed))?;
         }
+        let help = "Lines of the node's own log for which there was no room";
+        counter(out, "log_lost_lines", help, self.log_lines_lost.load(Ordering::Relaxed))?;
         let bounds = Histogram::BOUNDS.into_iter().chain([f64::INFINITY]);
         let buckets = bounds.zip(totals.hold.counts).collect::<Vec<_>>();
         let count = totals.hold.counts.iter().sum();

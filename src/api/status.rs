@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Ledger;
+use super::error::Standing;
 use crate::clock;
 use crate::node::{Address, BootId};
 use crate::replication::{Counters, Role, RoleWatch};
@@ -145,11 +146,8 @@ impl Status {
 
     pub(super) fn snapshot(&self) -> Snapshot {
         let role = self.roles.current();
-        let (primary, epoch) = match &role {
-            Role::Electing => (None, 0),
-            Role::Replica(leader) => (Some(leader.address.clone()), leader.epoch.0),
-            Role::Primary { epoch, .. } | Role::SteppingDown { epoch, .. } => (self.identity.address.clone(), epoch.0),
-        };
+        let (primary, epoch) = role.primary(self.identity.address.as_ref());
+        let (primary, epoch) = (primary.cloned(), epoch.0);
         let store = self.election.as_ref().map(|election| {
             let health = election.counters.store();
             StoreStatus {
@@ -160,6 +158,11 @@ impl Status {
             }
         });
         Snapshot { role, primary, epoch, store }
+    }
+
+    /// What an error of this node says of it, and that a primary can be expected after `retry_after`.
+    pub(super) fn standing(&self, retry_after: Duration) -> Standing {
+        Standing::of(&self.roles.current(), self.identity.address.as_ref(), retry_after)
     }
 
     /// Why this node should get no requests: it can neither serve nor forward, or is about to go.

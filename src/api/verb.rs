@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
+use super::error::Verdict;
 use super::status::Status;
 use crate::node::Address;
 use crate::replication::{CandidateHandle, ResignError, Role};
@@ -43,6 +44,8 @@ pub(super) enum VerbError {
 pub(super) struct Undone {
     pub(super) status: StatusCode,
     pub(super) reason: &'static str,
+    /// Whether it can have been done all the same.
+    pub(super) verdict: Verdict,
     pub(super) message: String,
 }
 
@@ -70,15 +73,12 @@ impl Verbs {
 
     /// Does `verb`, and tells what came of it.
     pub(super) async fn perform(&self, verb: Verb) -> Result<Value, Undone> {
-        let undone = |status, reason, message| Undone { status, reason, message };
+        let undone = |status, reason, message| Undone { status, reason, verdict: Verdict::NotSent, message };
         self.stack.clone().oneshot(verb).await.map_err(|error| {
             if error.is::<tower::timeout::error::Elapsed>() {
                 let limit = humantime::format_duration(self.limit);
-                undone(
-                    StatusCode::GATEWAY_TIMEOUT,
-                    "not-in-time",
-                    format!("not done within {limit}, it may still be done: ask /_bellwether/status"),
-                )
+                let message = format!("not done within {limit}, it may still be done: ask /_bellwether/status");
+                Undone { status: StatusCode::GATEWAY_TIMEOUT, reason: "not-in-time", verdict: Verdict::MaybeExecuted, message }
             } else if error.is::<tower::load_shed::error::Overloaded>() {
                 undone(StatusCode::SERVICE_UNAVAILABLE, "busy", format!("{AT_ONCE} verbs are being done already, try again when they are"))
             } else {

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::accept::accept;
 use crate::api::debt::Debtors;
 use crate::api::dial::Way;
+use crate::api::error::Standing;
 use crate::api::gate::Gate;
 use crate::api::hold::Space;
 use crate::api::ledger::{Outcome, Sheet};
@@ -142,6 +143,12 @@ impl Core {
     /// During which sweep that began.
     pub(super) fn closing_since(&self) -> Option<u32> {
         self.closing_since.get()
+    }
+
+    /// What an error of this node says of it at this moment.
+    pub(super) fn standing(&self) -> Standing {
+        let own = self.shared.node.as_ref().map(|node| &node.address);
+        Standing::of(&self.shared.roles.current(), own, self.config.ttl)
     }
 
     /// How often this node has been primary and is not any more.

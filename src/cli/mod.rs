@@ -16,6 +16,8 @@ mod store;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
@@ -141,7 +143,16 @@ fn print(text: std::fmt::Arguments<'_>) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes to standard error; nobody may be reading it.
+/// How long the last words on standard error may wait for a reader.
+const UNREAD: Duration = Duration::from_secs(1);
+
+/// Writes to standard error; nobody may be reading it, or only somebody who has stopped.
 fn complain(text: std::fmt::Arguments<'_>) {
-    writeln!(std::io::stderr(), "{text}").ok();
+    let text = format!("{text}\n");
+    let (done, written) = mpsc::channel();
+    let writer = std::thread::Builder::new().spawn(move || {
+        std::io::stderr().write_all(text.as_bytes()).ok();
+        done.send(()).ok();
+    });
+    drop(writer.map(|_| written.recv_timeout(UNREAD)));
 }

@@ -32,7 +32,7 @@ pub(super) fn explain(error: &clap::Error) -> ExitCode {
         None if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             complain(format_args!("error: say which command, for example `bellwether manage`\n\n{error}"));
         }
-        None => drop(error.print()),
+        None => complain(format_args!("{}", error.to_string().trim_end())),
     }
     ExitCode::from(2)
 }

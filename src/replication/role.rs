@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock;
+use crate::node::Address;
 use crate::store::{Epoch, Leader};
 
 /// What a node is at one instant; which handler serves a request follows from it.
@@ -64,6 +65,15 @@ impl Role {
         match self {
             Self::Replica(leader) => Some(leader),
             Self::Electing | Self::Primary { .. } | Self::SteppingDown { .. } => None,
+        }
+    }
+
+    /// The primary and its epoch as a node in this role, which is reached at `own`, knows them; the epoch is 0 while none is known.
+    pub fn primary<'a>(&'a self, own: Option<&'a Address>) -> (Option<&'a Address>, Epoch) {
+        match self {
+            Self::Electing => (None, Epoch(0)),
+            Self::Replica(leader) => (Some(&leader.address), leader.epoch),
+            Self::Primary { epoch, .. } | Self::SteppingDown { epoch, .. } => (own, *epoch),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use crate::node::{Answer, Ended, Node};
+use crate::node::{Answer, Ended, Node, field};
 
 /// A node whose store nobody answers for.
 fn without_its_store() -> Node {
@@ -97,9 +97,25 @@ fn what_a_node_does_not_know_is_said_in_json() {
         let said = answer.json();
         assert_eq!((answer.status, &said["reason"]), (status, &reason.into()), "{method} {path}");
         assert!(said["message"].as_str().unwrap().len() > 20 && said["verdict"] == "not-sent", "{said}");
+        let proxy_error = if status == 403 { "http_request_denied" } else { "proxy_internal_response" };
+        assert_eq!(answer.header("proxy-status"), Some(format!("bellwether; error={proxy_error}").as_str()), "{method} {path}");
+        assert_eq!((answer.header("bellwether-primary"), said["epoch"].as_u64()), (Some(node.address.as_str()), Some(1)), "{said}");
     }
     assert_eq!(node.ask("POST", "/info", &["Content-Length: 0"]).header("allow"), Some("get, head"));
     assert_eq!(node.get("/_bellwether/resign").header("allow"), Some("post"));
+}
+
+#[test]
+fn on_the_admin_listener_there_is_no_app() {
+    let mut node = Node::start(&["--admin", "127.0.0.1:0"]);
+    let admin = field(&node.process.line("Listening for administration"), "addr").unwrap();
+    for path in ["/", "/users/info"] {
+        let answer = Answer::of(&admin, "GET", path, &[]);
+        assert_eq!((answer.status, &answer.json()["reason"]), (404, &"not-found".into()), "{path}");
+        assert_eq!(answer.header("bellwether-primary"), Some(node.address.as_str()));
+    }
+    let head = Answer::of(&admin, "HEAD", "/", &[]);
+    assert_eq!((head.status, head.body.as_str()), (404, ""));
 }
 
 #[test]

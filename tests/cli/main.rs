@@ -15,6 +15,7 @@ mod precedence;
 mod signals;
 mod store;
 mod tls;
+mod unread;
 mod usage;
 mod verbs;
 mod wait;

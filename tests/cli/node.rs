@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -83,6 +84,15 @@ impl Running {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the command starts");
         let stream = child.stdout.take().expect("standard output is piped");
         Self { child, lines: lines(stream), seen: Vec::new() }
+    }
+
+    /// Starts `command`, with standard output and standard error to `output`, which is not read here.
+    pub(crate) fn writing(command: &mut Command, output: OwnedFd) -> Self {
+        let error = output.try_clone().expect("an open file can be had twice");
+        let child = command.stdout(output).stderr(error).spawn().expect("the command starts");
+        // The command's ends of the pipe are its own.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self { child, lines: channel().1, seen: Vec::new() }
     }
 
     /// The next line that contains `words`.

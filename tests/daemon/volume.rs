@@ -5,24 +5,22 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::stream;
-use http::{Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Empty, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinSet;
 
 use crate::support::app::App;
 use crate::support::bulk::BulkApp;
 use crate::support::daemon::{Daemon, Manage};
-use crate::support::http::Body;
+use crate::support::http::{Method, request};
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::raw::Raw;
 use crate::support::secure::World;
+use crate::support::spoken::{Connection, Spoken};
 use crate::support::{wait_for, within};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -33,49 +31,20 @@ const GIGABYTE: u64 = 1 << 30;
 /// and in the KiB that memory is counted in.
 const MEBIBYTE: u64 = 1024;
 
-/// What a client speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Spoken {
-    Http1,
-    Http2,
-}
-
-/// Sends one request on a connection of its own, which lives as long as the second part of what is given back.
-async fn send(node: &Daemon, spoken: Spoken, request: Request<Body>) -> (Response<Incoming>, JoinSet<()>) {
-    let place = if spoken == Spoken::Http2 { node.place().for_http2() } else { node.place() };
-    let socket = TokioIo::new(place.connect().await.expect("connect"));
-    let mut running = JoinSet::new();
-    let answer = match spoken {
-        Spoken::Http1 => {
-            let (mut sender, connection) = http1::handshake(socket).await.expect("a handshake");
-            running.spawn(async move { drop(connection.await) });
-            sender.send_request(request).await
-        }
-        Spoken::Http2 => {
-            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), socket).await.expect("a handshake");
-            running.spawn(async move { drop(connection.await) });
-            sender.send_request(request).await
-        }
-    };
-    (answer.expect("an answer"), running)
-}
-
 async fn upload(node: &Daemon, spoken: Spoken, app: &BulkApp) {
     let size = app.pattern.size;
     let pieces = app.pattern.clone().pieces().map(|piece| Ok(Frame::data(piece)));
-    let request = Request::post(format!("{}/", node.place())).header(header::CONTENT_LENGTH, size);
-    let request =
-        request.header(header::HOST, node.address().to_string()).body(StreamBody::new(stream::iter(pieces)).boxed()).expect("a request");
-    let (answer, _running) = send(node, spoken, request).await;
-    assert_eq!(answer.status(), StatusCode::OK);
-    assert_eq!(answer.into_body().collect().await.expect("an answer").to_bytes(), size.to_string());
+    let request = Request::post("/").header(header::CONTENT_LENGTH, size);
+    let request = request.body(StreamBody::new(stream::iter(pieces)).boxed()).expect("a request");
+    let answer = Connection::open(&node.place(), spoken).await.send(request).await;
+    assert_eq!((answer.status, answer.text()), (StatusCode::OK, size.to_string().as_str()));
 }
 
 /// Reads it all, and stops in between until the app can send no more.
 async fn download(node: &Daemon, spoken: Spoken, app: &BulkApp) {
     let before = app.sent.load(Ordering::Relaxed);
-    let request = Request::get(format!("{}/", node.place())).header(header::HOST, node.address().to_string());
-    let (answer, _running) = send(node, spoken, request.body(nothing()).expect("a request")).await;
+    let mut connection = Connection::open(&node.place(), spoken).await;
+    let answer = connection.start(request(Method::GET, "/", "")).await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::OK);
     let (pattern, mut body, mut read, mut rested) = (&app.pattern, answer.into_body(), 0, false);
     while let Some(frame) = body.frame().await {
@@ -101,10 +70,6 @@ async fn held_back(app: &BulkApp) -> u64 {
         if looks >= 200 { Ok(sent) } else { Err(sent) }
     })
     .await
-}
-
-fn nothing() -> Body {
-    Empty::<Bytes>::new().map_err(|never| match never {}).boxed()
 }
 
 /// B98.

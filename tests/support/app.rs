@@ -46,16 +46,21 @@ struct State {
 impl App {
     /// Serves on a free port.
     pub(crate) async fn start(name: &str, ledger: &Ledger) -> Self {
-        Self::serve(name, ledger, None).await
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, ledger).await
+    }
+
+    /// Serves at `address`.
+    pub(crate) async fn start_at(address: SocketAddr, name: &str, ledger: &Ledger) -> Self {
+        Self::serve(address, name, ledger, None).await
     }
 
     /// The same over TLS, showing what is in `files`.
     pub(crate) async fn start_secured(name: &str, ledger: &Ledger, files: &Credentials) -> Self {
-        Self::serve(name, ledger, Some(files.clone())).await
+        Self::serve((Ipv4Addr::LOCALHOST, 0).into(), name, ledger, Some(files.clone())).await
     }
 
-    async fn serve(name: &str, ledger: &Ledger, tls: Option<Credentials>) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind an app");
+    async fn serve(address: SocketAddr, name: &str, ledger: &Ledger, tls: Option<Credentials>) -> Self {
+        let listener = TcpListener::bind(address).await.expect("bind an app");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(State {
             name: name.to_owned(),
@@ -153,7 +158,6 @@ async fn route(state: &Arc<State>, head: request::Parts, body: Incoming) -> Resp
             text(&state.name)
         }
         "/status" => status(StatusCode::from_u16(query(&head, "code") as u16).expect("a status"), "as asked"),
-        "/redirect" => redirect(),
         "/big" => streamed("application/octet-stream", zeros(state, query(&head, "mb"))),
         "/trail" => streamed("text/plain", trailed(state)),
         "/duplex" => streamed("text/plain", duplex(state, body)),
@@ -275,11 +279,6 @@ fn streamed(kind: &'static str, mut frames: mpsc::Receiver<Frame<Bytes>>) -> Res
         response.headers_mut().insert(header::TRAILER, HeaderValue::from_static("x-checksum"));
     }
     response
-}
-
-fn redirect() -> Response<Body> {
-    let response = Response::builder().status(StatusCode::FOUND).header(header::LOCATION, "/ui/");
-    response.body(full("")).expect("a response")
 }
 
 fn text(text: &str) -> Response<Body> {

@@ -3,7 +3,9 @@
 //! Everything is started on free loopback ports with its data in a temporary folder, and ended by its process id when its
 //! value is dropped. Tests wait for states, each with a reason and a limit, and never for time.
 
+pub(crate) mod access;
 pub(crate) mod account;
+pub(crate) mod adapter;
 pub(crate) mod app;
 pub(crate) mod browser;
 pub(crate) mod bulk;
@@ -24,6 +26,7 @@ pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod mariadb;
 pub(crate) mod metrics;
+pub(crate) mod names;
 pub(crate) mod one;
 pub(crate) mod pair;
 pub(crate) mod place;
@@ -32,7 +35,9 @@ pub(crate) mod port;
 pub(crate) mod postgres;
 pub(crate) mod raw;
 pub(crate) mod secure;
+pub(crate) mod spoken;
 pub(crate) mod store;
+pub(crate) mod streams;
 mod wait;
 pub(crate) mod wire;
 pub(crate) mod zookeeper;

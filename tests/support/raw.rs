@@ -1,11 +1,12 @@
 //! RAW: a socket's exact bytes, in both directions and on either side of a node.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 use super::place::{Duplex, Place};
 use super::within;
@@ -31,6 +32,12 @@ impl Raw {
     /// A connection that is there already.
     pub(crate) fn over(stream: impl Duplex + 'static) -> Self {
         Self { stream: Box::new(stream), unread: Vec::new() }
+    }
+
+    /// The bare connection, of which nothing has been read that was not asked for.
+    pub(crate) fn into_stream(self) -> Box<dyn Duplex> {
+        assert!(self.unread.is_empty(), "{:?} has been read", lossy(&self.unread));
+        self.stream
     }
 
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -60,6 +67,67 @@ impl Raw {
     /// A message's head, with the empty line that ends it.
     pub(crate) async fn head(&mut self) -> String {
         self.until("\r\n\r\n").await
+    }
+
+    /// The head of the next request to an app, which waits for it as long as it takes; none where the connection ends before.
+    pub(crate) async fn next_head(&mut self) -> Option<String> {
+        loop {
+            if let Some(at) = find(&self.unread, b"\r\n\r\n") {
+                let rest = self.unread.split_off(at + 4);
+                return Some(text(std::mem::replace(&mut self.unread, rest)));
+            }
+            if self.stream.read_buf(&mut self.unread).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// The same with its body, which has a length or chunks without trailers.
+    pub(crate) async fn next_request(&mut self) -> Option<(String, Vec<u8>)> {
+        let head = self.next_head().await?;
+        let body = self.next_body(&head).await?;
+        Some((head, body))
+    }
+
+    /// The body behind a request's head; none where the connection ends before.
+    pub(crate) async fn next_body(&mut self, head: &str) -> Option<Vec<u8>> {
+        let mut body = Vec::new();
+        if header(head, "transfer-encoding").is_none() {
+            let length = header(head, "content-length").map_or(0, |length| length.parse().expect("a length"));
+            return self.next_bytes(length).await;
+        }
+        loop {
+            let line = loop {
+                if let Some(at) = find(&self.unread, b"\r\n") {
+                    break self.next_bytes(at + 2).await?;
+                }
+                if self.stream.read_buf(&mut self.unread).await.unwrap_or(0) == 0 {
+                    return None;
+                }
+            };
+            let length = usize::from_str_radix(text(line).trim_end(), 16).expect("a chunk's length");
+            let chunk = self.next_bytes(length + 2).await?;
+            if length == 0 {
+                return Some(body);
+            }
+            body.extend_from_slice(&chunk[..length]);
+        }
+    }
+
+    async fn next_bytes(&mut self, length: usize) -> Option<Vec<u8>> {
+        while self.unread.len() < length {
+            if self.stream.read_buf(&mut self.unread).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+        let rest = self.unread.split_off(length);
+        Some(std::mem::replace(&mut self.unread, rest))
+    }
+
+    /// Sends to somebody who may have left.
+    pub(crate) async fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref()).await?;
+        self.stream.flush().await
     }
 
     /// Exactly `length` bytes.
@@ -111,7 +179,12 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) async fn bind() -> Self {
-        Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind") }
+        Self::at((Ipv4Addr::LOCALHOST, 0).into()).await
+    }
+
+    /// The same at `address`.
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        Self { listener: TcpListener::bind(address).await.expect("bind") }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -130,17 +203,57 @@ impl Origin {
         within("accepting a connection", PATIENCE, self.listener.accept()).await.expect("accept")
     }
 
-    /// The next connection, however long it takes to come, answered with these bytes and closed.
+    /// The next connection, however long it takes to come.
+    pub(crate) async fn next(&self) -> TcpStream {
+        let (stream, _) = self.listener.accept().await.expect("accept");
+        stream.set_nodelay(true).expect("no delay");
+        stream
+    }
+
+    /// The same, answered with these bytes and closed.
     pub(crate) async fn answer_next(&self, bytes: &[u8]) {
-        let (mut stream, _) = self.listener.accept().await.expect("accept");
+        let mut stream = self.next().await;
         // Whoever connected may have left meanwhile.
         stream.write_all(bytes).await.ok();
+    }
+
+    /// Plays `script` on every connection, until what is given back is dropped.
+    pub(crate) fn play<F>(self, script: impl Fn(Raw) -> F + Send + 'static) -> Played
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.play_bare(move |stream| script(Raw::over(stream)))
+    }
+
+    /// The same for a script that speaks more than TCP.
+    pub(crate) fn play_bare<F>(self, script: impl Fn(TcpStream) -> F + Send + 'static) -> Played
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let address = self.address();
+        let mut playing = JoinSet::new();
+        playing.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = self.listener.accept().await {
+                stream.set_nodelay(true).expect("no delay");
+                connections.spawn(script(stream));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Played { address, _playing: playing }
     }
 
     /// Whether nobody connects for as long as `span`.
     pub(crate) async fn is_left_alone(&self, span: Duration) -> bool {
         tokio::time::timeout(span, self.listener.accept()).await.is_err()
     }
+}
+
+/// An app that plays its part by itself.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) address: SocketAddr,
+    _playing: JoinSet<()>,
 }
 
 /// The value of a header in a head, whatever the case of its name.

@@ -43,7 +43,12 @@ pub(crate) struct Wire {
 impl Wire {
     /// A wire to `server` that lets everything pass.
     pub(crate) async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listen on loopback");
+        Self::at((Ipv4Addr::LOCALHOST, 0).into(), server).await
+    }
+
+    /// The same with its clients' end at `address`.
+    pub(crate) async fn at(address: SocketAddr, server: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.expect("listen on loopback");
         let address = listener.local_addr().expect("the address of a listener");
         let (mode, watched) = watch::channel(Mode::Pass);
         let mut forwarding = JoinSet::new();

@@ -42,6 +42,16 @@ impl Drop for Reader {
     }
 }
 
+impl RequestBody {
+    /// Where it comes from.
+    pub(in crate::api) fn feed(&self) -> Option<&Rc<Feed>> {
+        match self {
+            Self::Empty => None,
+            Self::Feed(reader) => Some(&reader.feed),
+        }
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -185,6 +185,11 @@ impl Wire {
     pub(in crate::api) fn is_abandoned(&self) -> bool {
         let Ok(ready) = self.socket.borrow().readiness() else { return true };
         if self.end.get() == End::Shown { ready.is_read_closed() } else { ready.is_write_closed() }
+    }
+
+    /// Which address is at the other end, where it is one of the network and still connected.
+    pub(in crate::api) fn peer(&self) -> Option<SocketAddr> {
+        self.socket.borrow().system().peer_addr().ok()?.as_socket()
     }
 
     /// Whether HTTP/2 was agreed on when hands were shaken.

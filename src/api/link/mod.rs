@@ -8,6 +8,7 @@ mod stranger;
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
 use crate::api::headers::{Hop, Refusal};
 use crate::api::mux::{self, LargeAnswers, Mux};
-use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
+use crate::api::pool::{Greeting, Loss, Pool, Sending, Sent, Unsent};
 use crate::api::primary::because;
 use crate::api::streams;
 use crate::api::worker::Core;
@@ -58,6 +59,8 @@ pub(super) struct Link {
     host: HeaderValue,
     /// The leader has said who it is.
     known: Cell<bool>,
+    /// And at which address. Its name may come to stand for another one, where somebody else may be.
+    known_at: Cell<Option<SocketAddr>>,
     /// Held while it is asked on behalf of all.
     meeting: Semaphore,
     limits: Limits,
@@ -93,7 +96,7 @@ pub(super) enum Exchanged {
     /// It is somebody else; nothing but a question has left this node.
     Stranger(Request<RequestBody>, Stranger),
     /// It took the request and was lost.
-    Lost(hyper::Error),
+    Lost(Loss),
 }
 
 impl Exchanged {
@@ -121,6 +124,7 @@ impl Link {
             hop,
             host,
             known: Cell::new(false),
+            known_at: Cell::default(),
             meeting: Semaphore::new(1),
             limits,
             asked_always: tls.is_some_and(Tls::verifies),
@@ -247,7 +251,7 @@ impl Link {
         Ok(match self.mux.send(request, insists).await {
             streams::Sent::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
             streams::Sent::Refused(error) => Exchanged::Unshared(None, io::Error::other(because(&error))),
-            streams::Sent::Lost(error) => Exchanged::Lost(error),
+            streams::Sent::Lost(error) => Exchanged::Lost(error.into()),
             streams::Sent::Unsent(request) => return Err(request),
         })
     }
@@ -275,7 +279,8 @@ impl Link {
     async fn over_pool(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
         let follows = || core.shared.roles.current().leader() == Some(&self.leader);
         let greet = async |leader: &mut Greeting<'_>| {
-            if self.known.get() && !self.asked_always { Ok(()) } else { self.meet(leader, core).await.map(drop) }
+            let is_known = self.known.get() && leader.peer() == self.known_at.get();
+            if is_known && !self.asked_always { Ok(()) } else { self.meet(leader, core).await.map(drop) }
         };
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
@@ -288,7 +293,8 @@ impl Link {
                 Ok(stranger) => Exchanged::Stranger(request, stranger),
                 Err(error) => Exchanged::Unreached(request, error),
             },
-            Sent::Refused(error) | Sent::Lost { error, .. } => Exchanged::Lost(error),
+            Sent::Refused(error) => Exchanged::Lost(error.into()),
+            Sent::Lost { loss, .. } => Exchanged::Lost(loss),
         }
     }
 
@@ -317,6 +323,7 @@ impl Link {
     async fn meet(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<Introduction> {
         let somebody = stranger::meet(leader, &self.host, core).await?;
         self.known.set(true);
+        self.known_at.set(leader.peer());
         Ok(somebody)
     }
 

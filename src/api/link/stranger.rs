@@ -1,5 +1,5 @@
-//! Who is at a leader's address: it is asked before the first request of a tenure, so that a wrong `--advertise` never
-//! delivers requests to a stranger (B80) or to ourselves (B67).
+//! Who is at a leader's address: it is asked before the first request of a tenure, and again when the leader's name stands for
+//! another address, so that a wrong `--advertise` never delivers requests to a stranger (B80) or to ourselves (B67).
 
 use std::io;
 

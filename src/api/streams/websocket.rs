@@ -47,7 +47,7 @@ impl Asked {
         let Some(Next::Tunnel(tunnel)) = session.next() else {
             if answer.status().is_success() {
                 let failure = Failure::maybe_executed(Reason::UpstreamFailed, "the app did not agree to a WebSocket");
-                *answer = failure.into_response(None, None, session.core.config.ttl, Taste::Json).map(ResponseBody::Whole);
+                *answer = failure.into_response(&session.core.standing(), Taste::Json).map(ResponseBody::Whole);
             }
             return;
         };

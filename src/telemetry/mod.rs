@@ -1,9 +1,18 @@
 //! What the process says of itself on standard error: one line per event, as text or as JSON.
+//!
+//! A command writes its lines as they come up. A daemon must not: whoever reads them may stop reading, and a write that waits
+//! would have a renewal or a request wait for it. Its lines are written by a thread of their own, [`Log`].
 
-use std::io::IsTerminal;
+mod lines;
+
+use std::io::{self, IsTerminal};
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use lines::Lines;
+pub use lines::Log;
 
 /// How log lines are written, and which.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -93,11 +102,25 @@ impl FromStr for LogLevel {
     }
 }
 
-/// Starts writing log lines; call it once, first thing.
+/// Starts writing the log lines of a command; call it once, first thing.
 pub fn init(config: &Config) {
+    write_to(io::stderr, config);
+}
+
+/// The same for a daemon, none of whose parts ever waits for its log.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn init_as_daemon(config: &Config) -> io::Result<Log> {
+    let (lines, log) = Lines::start(io::stderr())?;
+    write_to(lines, config);
+    Ok(log)
+}
+
+fn write_to(out: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, config: &Config) {
     let filter = EnvFilter::new(config.level.directives());
     // A line that cannot be written, because nobody reads standard error any more, is lost: saying so there would be a panic.
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(out).log_internal_errors(false);
     match config.format {
         LogFormat::Text => lines.with_target(false).with_ansi(wants_colour()).init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),
