@@ -57,7 +57,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(place: Place) -> Self {
+    fn new(place: &Place) -> Self {
         Self { place: place.for_http2(), sender: Mutex::default(), connected: AtomicUsize::new(0), connections: TaskTracker::new() }
     }
 
@@ -100,7 +100,7 @@ async fn no_request_fails_over_http2_when_the_primary_resigns() {
         let app = App::start("a", &Ledger::default()).await;
         let pair = candidates(&format!("http://{}", app.address()), world).await;
         let (ends, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let clients = pair.places().map(|place| Arc::new(Client::new(place)));
+        let clients = pair.places().map(|place| Arc::new(Client::new(&place)));
         let mut sending = JoinSet::new();
         for (number, client) in clients.iter().flat_map(|client| [client; AT_ONCE]).enumerate() {
             let (client, ends, answered) = (Arc::clone(client), Arc::clone(&ends), Arc::clone(&answered));
