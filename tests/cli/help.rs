@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 31] = [
+const FLAGS: [&str; 33] = [
     "--host",
     "--replication",
     "--advertise",
@@ -23,6 +23,8 @@ const FLAGS: [&str; 31] = [
     "--forward",
     "--access-log",
     "--max-connections",
+    "--max-header-size",
+    "--max-header-lines",
     "--header-timeout",
     "--body-idle-timeout",
     "--log-format",

@@ -24,6 +24,7 @@ mod forward;
 mod h2_clients;
 mod h2spec;
 mod headers;
+mod heads;
 mod interim;
 mod interop;
 mod kubernetes;
