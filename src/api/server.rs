@@ -62,7 +62,7 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
             let shape = if session.peer.is_trusted() { Shape::PROXY } else { Shape::CLIENT };
             // Who connects after a step-down finds the node in its new role.
             let met = core.step_downs();
-            Box::pin(streams::serve(&session, shape, || core.is_closing() || core.step_downs() != met)).await;
+            Box::pin(streams::serve(&session, shape, |runs| core.is_closing() || core.asks_to_go(met, runs))).await;
         }
         None => core.sheet.close_by(Closing::Idle),
     }
