@@ -15,6 +15,7 @@ mod consul;
 mod crash;
 mod databases;
 mod demo;
+mod departure;
 mod docker;
 mod docs;
 mod early;
