@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 31] = [
+const FLAGS: [&str; 33] = [
     "--host",
     "--replication",
     "--advertise",
@@ -17,6 +17,7 @@ const FLAGS: [&str; 31] = [
     "--admin",
     "--admin-token-file",
     "--trusted-proxies",
+    "--forwarded",
     "--http2",
     "--config",
     "--workers",
@@ -25,6 +26,7 @@ const FLAGS: [&str; 31] = [
     "--max-connections",
     "--header-timeout",
     "--body-idle-timeout",
+    "--upstream-timeout",
     "--log-format",
     "--log-level",
     "--store-opt",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use crate::support::app::App;
 use crate::support::certificates::{Authority, Credentials, LONG, Wanted};
@@ -279,6 +280,44 @@ async fn nodes_may_share_a_certificate_for_another_name() {
     let follower = start("follower", "replica").await;
     let answer = Client::new(follower.place()).send(request(Method::POST, "/who", "an order")).await.expect("an answer");
     assert_eq!((answer.status.as_u16(), answer.text()), (200, "a"));
+}
+
+/// B107, with a replica that was not told what the certificate is for: clients are told which name was expected, no log is filled,
+/// and who leads is known without a word to the leader.
+#[tokio::test]
+async fn a_certificate_for_another_name_is_said_once_and_hides_no_leader() {
+    const REQUESTS: usize = 30;
+    let world = World::new();
+    // The test itself reaches both by their address.
+    let shared = world.authority.issue(Wanted { name: "shared", hosts: "DNS:ha.example,IP:127.0.0.1", usage: NODE, life: LONG });
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = format!("sqlite://{}", folder.path().join("election.db").display());
+    let app = App::start("a", &Ledger::default()).await;
+    let manage = Manage::new("leader", folder.path());
+    let address = format!("localhost:{}", manage.address.port());
+    let leader = manage.replicated_as(&address, &store, LIMIT).upstream(app.address()).secured("--tlsverify", &shared, &world.secure());
+    let leader = leader.with(["--tls-server-name", "ha.example"]).start().await;
+    leader.becomes("primary", LIMIT).await;
+    let follower = Manage::new("follower", folder.path()).replicated(&store, LIMIT).mutual(&world).with(["--workers", "1"]).start().await;
+    follower.becomes("replica", LIMIT).await;
+
+    let words = "is for ha.example, 127.0.0.1 and not for localhost";
+    let began = Instant::now();
+    for _ in 0..REQUESTS {
+        let (status, said) = told(&follower).await;
+        assert_eq!((status, said["reason"].as_str()), (502, Some("upstream-failed")), "{said}");
+        assert!(said["message"].as_str().unwrap().contains(words), "{said}");
+    }
+    let lines = |node: &Daemon| node.log().lines().filter(|line| line.contains(words)).count();
+    wait_for("the log to say so", LIMIT, async || if lines(&follower) > 0 { Ok(()) } else { Err(follower.log()) }).await;
+    // Every ten seconds at most.
+    let most = 1 + began.elapsed().as_secs() as usize / 10;
+    assert!(lines(&follower) <= most && leader.log().lines().count() < REQUESTS, "{}{}", follower.log(), leader.log());
+    assert_eq!(app.connections(), 0);
+    for path in ["/_bellwether/leader", "/info"] {
+        let answer = Client::new(follower.place()).send(request(Method::GET, path, "")).await.expect("an answer");
+        assert!(answer.status == 200 && answer.text().contains(&address), "{path}: {}", answer.text());
+    }
 }
 
 /// B104: one that was told to speak TLS and one that was not.

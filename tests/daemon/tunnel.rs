@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Method, Response};
 use tokio::time::sleep;
 
 use crate::support::app::App;
@@ -11,6 +13,7 @@ use crate::support::ledger::Ledger;
 use crate::support::places::Places;
 use crate::support::raw::{Origin, Raw, header};
 use crate::support::store::Kind;
+use crate::support::streams::{Http2Origin, Streams, piece, request};
 use crate::support::wait_for;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -160,27 +163,62 @@ async fn a_tunnel_ends_with_its_tenure() {
     }
 }
 
-/// B137, for as long as a test can wait: a tunnel is not cut because it is quiet.
+/// B137, for as long as a test can wait: nothing is cut because it is quiet, neither a tunnel nor an answer.
 #[tokio::test]
-async fn a_quiet_tunnel_stays_open() {
+async fn what_is_quiet_stays_open() {
     let app = App::start("a", &Ledger::default()).await;
-    let places = Places::of(app.address()).await;
+    let mut origin = Http2Origin::bind().await;
+    let (places, streaming) = (Places::of(app.address()).await, Places::with(&origin.url(), |manage| manage).await);
     let counted = async |node: &Daemon| node.metrics().await.value("running_requests");
-    let mut tunnels = Vec::new();
-    for node in [&places.clear.replica, &places.mutual.replica] {
-        let mut client = Raw::connect(node.place()).await;
-        client.send(upgrade("/hijack", "tcp")).await;
-        client.head().await;
-        assert_eq!(counted(node).await, 1.0, "a tunnel counts as running");
-        tunnels.push((node, client));
+    let (mut tunnels, mut calls, mut events) = (Vec::new(), Vec::new(), Vec::new());
+    for place in places.each() {
+        for protocol in ["tcp", "websocket"] {
+            let mut client = Raw::connect(&place).await;
+            client.send(upgrade("/hijack", protocol)).await;
+            client.head().await;
+            tunnels.push(client);
+        }
     }
-    // Longer than the limits on connecting and on reading a head that a node has.
+    // One for each place, but the first node is the second's primary.
+    for (node, running) in places.nodes().into_iter().zip([4.0, 2.0, 2.0]) {
+        assert_eq!(counted(node).await, running, "a tunnel counts as running");
+    }
+    for place in streaming.each() {
+        let mut client = Streams::connect(&place).await;
+        let mut call = client.ask(request(Method::POST, "/service/call"), false).await.unwrap();
+        let (_, mut answer) = origin.accept().await;
+        let head = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+        let app = answer.send_response(head, false).unwrap();
+        let body = call.head().await.unwrap().into_body();
+        calls.push((client, call, body, app));
+
+        let mut client = Raw::connect(&place).await;
+        client.send("GET /events HTTP/1.1\r\nHost: service\r\n\r\n").await;
+        let (_, mut answer) = origin.accept().await;
+        let head = Response::builder().header("content-type", "text/event-stream").body(()).unwrap();
+        let app = answer.send_response(head, false).unwrap();
+        client.head().await;
+        events.push((client, app));
+    }
+    // Longer than the limits on connecting, on reading a head and on idle connections that a node has.
     sleep(Duration::from_secs(35)).await;
-    for (node, mut client) in tunnels {
+    for mut client in tunnels {
         client.send("still here").await;
         assert_eq!(client.take(10).await, b"still here");
-        drop(client);
-        wait_for("the tunnel to be counted as ended", LIMIT, async || match counted(node).await {
+    }
+    for (mut client, mut app) in events {
+        app.send_data(Bytes::from_static(b"data: news\n\n"), true).unwrap();
+        client.until("data: news\n\n\r\n0\r\n\r\n").await;
+    }
+    for (_client, mut call, mut body, mut app) in calls {
+        call.sending.send_data(Bytes::from_static(b"more"), true).unwrap();
+        app.send_data(Bytes::from_static(b"news"), false).unwrap();
+        assert_eq!(piece(&mut body).await.unwrap().as_deref(), Some(&b"news"[..]));
+        app.send_trailers([("grpc-status".parse().unwrap(), "0".parse().unwrap())].into_iter().collect()).unwrap();
+        assert_eq!(piece(&mut body).await.unwrap(), None);
+    }
+    for node in places.nodes() {
+        wait_for("all to be counted as ended", LIMIT, async || match counted(node).await {
             0.0 => Ok(()),
             running => Err(running),
         })

@@ -34,6 +34,12 @@ impl Raw {
         Self { stream: Box::new(stream), unread: Vec::new() }
     }
 
+    /// The bare connection, of which nothing has been read that was not asked for.
+    pub(crate) fn into_stream(self) -> Box<dyn Duplex> {
+        assert!(self.unread.is_empty(), "{:?} has been read", lossy(&self.unread));
+        self.stream
+    }
+
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let sent = async {
             self.stream.write_all(bytes.as_ref()).await?;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::place::Place;
 use super::raw::Origin;
-use super::within;
+use super::{wait_for, within};
 
 /// How long the other side may take for whatever a test awaits of it.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,6 +38,16 @@ impl Streams {
         let socket = within("connecting", PATIENCE, place.for_http2().connect()).await.expect("a connection");
         let (requests, connection) = within("HTTP/2", PATIENCE, h2::client::handshake(socket)).await.expect("HTTP/2");
         Self { requests, driver: [connection].into_iter().collect() }
+    }
+
+    /// Waits until the node has said that it takes WebSockets (RFC 8441 §3).
+    pub(crate) async fn hears_settings(&self) {
+        wait_for(
+            "the node's settings",
+            PATIENCE,
+            async || if self.requests.is_extended_connect_protocol_enabled() { Ok(()) } else { Err(()) },
+        )
+        .await;
     }
 
     /// Begins a stream, whose request ends with its head if it `ends`.
