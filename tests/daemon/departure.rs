@@ -9,7 +9,8 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use tokio::time::{Instant, sleep};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::daemon::Manage;
 use crate::support::http as client;
@@ -27,6 +28,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// What either side sends at once.
 const PIECE: &str = "some more";
 
+/// How long nothing moves where something is held back.
+const A_WHILE: Duration = Duration::from_millis(200);
+
 /// Where an exchange has got to when its client leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moment {
@@ -38,6 +42,8 @@ enum Moment {
     InSilence,
     /// Some of the request has been sent, and all of that has reached the app.
     InAnUpload,
+    /// The app has read the head alone, and both nodes hold back what comes.
+    InAnUploadThatIsHeldBack,
 }
 
 const MOMENTS: [Moment; 4] = [Moment::BeforeTheAnswer, Moment::InAnAnswer, Moment::InSilence, Moment::InAnUpload];
@@ -62,9 +68,14 @@ enum Client {
 
 impl Client {
     async fn ask(place: &Place, leaves: Leaves, moment: Moment) -> Self {
-        let uploads = moment == Moment::InAnUpload;
+        let uploads = [Moment::InAnUpload, Moment::InAnUploadThatIsHeldBack].contains(&moment);
         if leaves == Leaves::Http1 {
-            let mut raw = Raw::connect(place).await;
+            let stream = TcpStream::connect(place.address).await.expect("connect");
+            if moment == Moment::InAnUploadThatIsHeldBack {
+                // An end would wait behind what is held back.
+                stream.set_zero_linger().expect("an option of TCP");
+            }
+            let mut raw = Raw::over(within("connecting", LIMIT, place.over(stream)).await.expect("a connection"));
             let (method, more) = if uploads { ("POST", "Transfer-Encoding: chunked\r\n") } else { ("GET", "") };
             raw.send(format!("{method} / HTTP/1.1\r\nHost: service\r\n{more}\r\n")).await;
             return Self::Http1(raw);
@@ -80,6 +91,19 @@ impl Client {
             Self::Http1(raw) => raw.send(chunk()).await,
             Self::Http2(_, stream, _) => stream.sending.send_data(Bytes::from(PIECE), false).expect("room for it"),
         }
+    }
+
+    /// Sends until nothing more is taken for a while.
+    async fn sends_all_that_is_taken(&mut self) {
+        let mut sending = async || match self {
+            Self::Http1(raw) => raw.try_send(format!("10000\r\n{}\r\n", "x".repeat(0x1_0000))).await.expect("it is taken, or not yet"),
+            Self::Http2(_, stream, _) => {
+                stream.sending.reserve_capacity(0x1_0000);
+                let room = poll_fn(|context| stream.sending.poll_capacity(context)).await.expect("a stream").expect("room");
+                stream.sending.send_data(vec![b'x'; room].into(), false).expect("there is room");
+            }
+        };
+        while timeout(A_WHILE, sending()).await.is_ok() {}
     }
 
     async fn hears_some(&mut self) {
@@ -159,6 +183,14 @@ impl Asked {
         }
     }
 
+    /// Reads what has come of a body until it breaks off.
+    async fn reads_to_the_end(self) {
+        match self {
+            Self::Http1(mut raw) => drop(raw.end().await),
+            Self::Http2 { mut body, answer: _answer, .. } => while let Ok(Some(_)) = piece(&mut body).await {},
+        }
+    }
+
     async fn begins_its_answer(&mut self) {
         match self {
             Self::Http1(raw) => {
@@ -223,7 +255,7 @@ async fn an_app_learns_soon_that_its_client_has_left() {
                     let mut client = Client::ask(&place, leaves, moment).await;
                     let mut asked = app.asked().await;
                     match moment {
-                        Moment::BeforeTheAnswer => {}
+                        Moment::BeforeTheAnswer | Moment::InAnUploadThatIsHeldBack => {}
                         Moment::InAnUpload => {
                             client.sends_some().await;
                             asked.hears_some().await;
@@ -237,7 +269,9 @@ async fn an_app_learns_soon_that_its_client_has_left() {
                     let what = format!("a client by {leaves:?} at {place} that leaves {moment:?} to be missed by an app in {spoken:?}");
                     match moment {
                         Moment::InAnAnswer => within(&what, SOON, asked.is_left_talking()).await,
-                        Moment::BeforeTheAnswer | Moment::InSilence | Moment::InAnUpload => within(&what, SOON, asked.is_left()).await,
+                        Moment::BeforeTheAnswer | Moment::InSilence | Moment::InAnUpload | Moment::InAnUploadThatIsHeldBack => {
+                            within(&what, SOON, asked.is_left()).await
+                        }
                     }
                 }
             }
@@ -248,6 +282,35 @@ async fn an_app_learns_soon_that_its_client_has_left() {
                 running => Err(running),
             })
             .await;
+        }
+    }
+}
+
+/// The nodes let go of it, and its app hears of it where it reads on.
+#[tokio::test]
+async fn an_upload_that_its_app_does_not_read_is_let_go_of_soon_when_its_client_leaves() {
+    for spoken in Spoken::BOTH {
+        let mut app = App::start(spoken).await;
+        let places = Places::with(&app.url(), |manage| manage).await;
+        let rest = async || {
+            for node in [&places.clear.primary, &places.clear.replica, &places.mutual.primary, &places.mutual.replica] {
+                wait_for(&format!("{} to rest", node.place()), SOON, async || match node.metrics_aside().await.value("running_requests") {
+                    0.0 => Ok(()),
+                    running => Err(running),
+                })
+                .await;
+            }
+        };
+        for place in places.each() {
+            for leaves in [Leaves::Http1, Leaves::Http2, Leaves::TakingBack] {
+                let mut client = Client::ask(&place, leaves, Moment::InAnUploadThatIsHeldBack).await;
+                let asked = app.asked().await;
+                client.sends_all_that_is_taken().await;
+                let _stays = client.leave(leaves);
+                rest().await;
+                let what = format!("a client by {leaves:?} at {place} to be missed by an app in {spoken:?} that reads on");
+                within(&what, SOON, asked.reads_to_the_end()).await;
+            }
         }
     }
 }
