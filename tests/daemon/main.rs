@@ -44,6 +44,7 @@ mod slow_clients;
 mod slow_readers;
 mod stale;
 mod start;
+mod steady;
 mod stream;
 mod stream_http2;
 mod tls_app;
