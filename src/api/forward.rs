@@ -212,12 +212,12 @@ impl Tail {
 
     /// The answer was read to its end.
     pub(super) fn finish(self) {
-        if let Some(feed) = &self.feed {
-            self.session.leaves_unread(feed.is_unfinished());
+        if let Some(feed) = self.feed {
             if feed.is_awaited() {
                 // Refused before the client sent its body: nobody will ever ask for it.
                 feed.revoke();
             }
+            self.session.hears_out(Some(feed));
         }
         self.carrier.give_back();
         self.ticket.end(Outcome::Answered);

@@ -146,9 +146,17 @@ impl Session {
         self.unread.set(unread);
     }
 
-    /// Answers the latest request without the rest of its body. Over a stream that is heard out for a moment: the library
-    /// resets the stream of an early answer (RFC 9113 §8.1), and some clients, curl 7.88 for one, then lose the answer.
+    /// Answers the latest request without the rest of its body, which nobody is to read any more.
     pub(super) fn answers_early(&self, rest: Option<Rc<Feed>>) {
+        if let Some(rest) = &rest {
+            rest.revoke();
+        }
+        self.hears_out(rest);
+    }
+
+    /// Hears out what is left of the latest request's body, if it came over a stream, once nobody else reads it, and for a moment:
+    /// the library resets the stream of an early answer (RFC 9113 §8.1), and some clients, curl 7.88 for one, then lose the answer.
+    pub(super) fn hears_out(&self, rest: Option<Rc<Feed>>) {
         let rest = rest.filter(|rest| rest.is_unfinished());
         self.leaves_unread(rest.is_some());
         if let (Some(rest), Some(tasks)) = (rest, &self.stream_tasks) {

@@ -14,6 +14,7 @@ use crate::support::interop::{HTTPX, httpx};
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::places::Places;
+use crate::support::raw::Origin;
 use crate::support::secure::World;
 use crate::support::within;
 
@@ -101,6 +102,32 @@ async fn curl_speaks_http2_through_any_node() {
                 let said = curl(&["-Z", &format!("{url}/who?[1-20]")]).await;
                 assert_eq!(said.matches("2 200").count(), 20, "{said}");
             }
+        }
+    }
+}
+
+/// An app that has seen enough of a body answers and goes: what resets the stream takes the answer from curl 7.88.
+#[tokio::test]
+async fn curl_hears_an_app_that_has_seen_enough() {
+    const UPLOADS: usize = 20;
+    let app = Origin::bind().await;
+    let pair = Pair::start(app.address()).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let upload = folder.path().join("upload");
+    std::fs::write(&upload, vec![b'u'; 100_000]).expect("a file");
+    for way in pair.ways() {
+        for _ in 0..UPLOADS {
+            let url = format!("http://{way}/");
+            let arguments = ["-sS", "-w", VERSION, "--http2-prior-knowledge", "-T", text(&upload), &url];
+            let answering = async {
+                let mut connection = app.accept().await;
+                connection.head().await;
+                connection.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 6\r\nConnection: close\r\n\r\nenough").await;
+                connection.finish().await;
+                connection.rest().await;
+            };
+            let (said, ()) = tokio::join!(run("curl", &arguments), answering);
+            assert_eq!(said, "enough\n2 413");
         }
     }
 }

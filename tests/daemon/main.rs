@@ -28,6 +28,7 @@ mod goaway;
 mod h2_clients;
 mod h2spec;
 mod headers;
+mod heads;
 mod interim;
 mod interop;
 mod kubernetes;

@@ -15,16 +15,31 @@ pub(in crate::api) enum RequestBody {
     /// The request has no body.
     Empty,
     /// The request's body, from its beginning.
-    Feed {
-        /// Where it comes from.
-        feed: Rc<Feed>,
-        /// Which attempt this is.
-        turn: u32,
-        /// Which remembered piece comes next.
-        next: usize,
-        /// Whether the trailers are out.
-        trailers_sent: bool,
-    },
+    Feed(Reader),
+}
+
+/// Who reads a client's body for one attempt.
+pub(in crate::api) struct Reader {
+    /// Where it comes from.
+    feed: Rc<Feed>,
+    /// Which attempt this is.
+    turn: u32,
+    /// Which remembered piece comes next.
+    next: usize,
+    /// Whether the trailers are out.
+    trailers_sent: bool,
+}
+
+impl Reader {
+    pub(super) fn new(feed: &Rc<Feed>, turn: u32) -> Self {
+        Self { feed: Rc::clone(feed), turn, next: 0, trailers_sent: false }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.feed.loses_reader();
+    }
 }
 
 impl RequestBody {
@@ -32,7 +47,7 @@ impl RequestBody {
     pub(in crate::api) fn feed(&self) -> Option<&Rc<Feed>> {
         match self {
             Self::Empty => None,
-            Self::Feed { feed, .. } => Some(feed),
+            Self::Feed(reader) => Some(&reader.feed),
         }
     }
 }
@@ -42,7 +57,7 @@ impl Body for RequestBody {
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Self::Feed { feed, turn, next, trailers_sent } = self.get_mut() else { return Poll::Ready(None) };
+        let Self::Feed(Reader { feed, turn, next, trailers_sent }) = self.get_mut() else { return Poll::Ready(None) };
         let state = &mut *feed.state.borrow_mut();
         if state.turn != *turn {
             return Poll::Ready(Some(Err(BodyError::Revoked)));
@@ -83,7 +98,7 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Feed { feed, turn, next, .. } => {
+            Self::Feed(Reader { feed, turn, next, .. }) => {
                 let state = feed.state.borrow();
                 state.turn == *turn && *next >= state.kept.len() && state.source.is_end_stream()
             }
@@ -91,7 +106,7 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let Self::Feed { feed, next, .. } = self else { return SizeHint::with_exact(0) };
+        let Self::Feed(Reader { feed, next, .. }) = self else { return SizeHint::with_exact(0) };
         let state = feed.state.borrow();
         let kept: usize = state.kept.iter().skip(*next).map(Bytes::len).sum();
         match state.source.size_hint().exact() {

@@ -26,6 +26,8 @@ use crate::api::headers::prune_trailers;
 use crate::api::piece::poll_piece;
 use crate::api::session::Session;
 
+use body::Reader;
+
 pub(super) use body::{BodyError, RequestBody};
 pub(super) use go_ahead::GoAhead;
 
@@ -66,6 +68,10 @@ struct State {
     /// Which [`RequestBody`] may read; every other one has been revoked.
     turn: u32,
     reader: Option<Waker>,
+    /// How many attempts have not let go of it yet.
+    readers: usize,
+    /// Who waits until none is left.
+    heir: Option<Waker>,
     patience: Option<Pin<Box<Sleep>>>,
     /// How much has been read.
     read: usize,
@@ -95,6 +101,8 @@ impl Feed {
             broken: false,
             turn: 0,
             reader: None,
+            readers: 0,
+            heir: None,
             patience: None,
             read: 0,
             session: None,
@@ -115,7 +123,8 @@ impl Feed {
         }
         state.revoke();
         state.keeps = keeps;
-        Some(RequestBody::Feed { feed: Rc::clone(self), turn: state.turn, next: 0, trailers_sent: false })
+        state.readers += 1;
+        Some(RequestBody::Feed(Reader::new(self, state.turn)))
     }
 
     /// Whether another attempt could send all of it.
@@ -195,12 +204,26 @@ impl Feed {
         self.go_ahead.as_ref().is_some_and(|go_ahead| !go_ahead.is_given())
     }
 
-    /// Reads what is left of it for nobody, within limits.
+    /// Notes that an attempt has let go of it.
+    fn loses_reader(&self) {
+        let mut state = self.state.borrow_mut();
+        state.readers -= 1;
+        if state.readers == 0
+            && let Some(heir) = state.heir.take()
+        {
+            heir.wake();
+        }
+    }
+
+    /// Reads what is left of it for nobody once all attempts have let go of it, within limits.
     pub(super) async fn hear_out(self: Rc<Self>) {
-        self.revoke();
         let mut heard = 0;
         let rest = poll_fn(|cx| {
             let mut state = self.state.borrow_mut();
+            if state.readers > 0 {
+                state.heir = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
             state.keeps = false;
             while heard < HEARD_OUT
                 && let Some(Ok(piece)) = ready!(state.poll_source(cx, false))

@@ -197,6 +197,43 @@ async fn a_closing_node_finishes_what_runs_and_sends_the_rest_away() {
     tokio::join!(close, finish);
 }
 
+/// RFC 9113 §8.1 lets a server reset a stream once it has answered; curl 7.88 for one then loses the answer.
+#[tokio::test]
+async fn an_app_that_answers_early_and_goes_resets_no_stream_at_once() {
+    let app = TestApp::scripted(|mut raw, _| async move {
+        if raw.head().await.is_some_and(|head| head.target() == "/") {
+            raw.exactly(5).await;
+            raw.say("HTTP/1.1 413 Content Too Large\r\nContent-Length: 7\r\nConnection: close\r\n\r\nenough!").await;
+        }
+    })
+    .await;
+    for node in &chain(&app).await {
+        let (client, connection) = h2::client::handshake(TcpStream::connect(node.address).await.unwrap()).await.unwrap();
+        let _running: JoinSet<_> = [connection].into_iter().collect();
+        let mut client = client.ready().await.unwrap();
+        loop {
+            let (begun, ended) = (Instant::now(), app.seen.ended());
+            let request = Request::post("http://shop.example/").header("content-length", "10").body(()).unwrap();
+            let (answer, mut says) = client.send_request(request, false).unwrap();
+            says.send_data("hello".into(), false).unwrap();
+            let mut answer = timeout(SOON, answer).await.unwrap().unwrap();
+            assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+            assert_eq!(timeout(SOON, answer.body_mut().data()).await.unwrap().unwrap().unwrap(), "enough!");
+            until("the app has gone", || app.seen.ended() > ended).await;
+            let (ping, _) = client.send_request(get("/_ping").map(|_| ()), true).unwrap();
+            timeout(SOON, ping).await.unwrap().unwrap();
+            let reset = std::future::poll_fn(|cx| says.poll_reset(cx)).now_or_never();
+            // On a machine that is slow enough, the moment is over.
+            if begun.elapsed() < Duration::from_secs(1) {
+                assert!(reset.is_none(), "{reset:?}");
+                says.send_data("there".into(), true).unwrap();
+                break;
+            }
+        }
+        node.until("nothing is left of it", |totals| totals.running == 0).await;
+    }
+}
+
 /// What a client sends on a connection that the node has asked it to leave is served, and what it sends later comes on another.
 #[tokio::test]
 async fn whoever_steps_down_asks_its_clients_to_connect_anew_and_finishes_what_runs() {
