@@ -104,7 +104,13 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
             // A connection that might have become a tunnel is handed out without its last bytes being flushed.
             Ok(()) if session.asked_upgrade() => drop((&mut connection).await),
             Ok(()) => {}
-            Err(error) => trace!(%error, "client connection broke"),
+            Err(error) => {
+                trace!(%error, "client connection broke");
+                // An answer broke off: an end would say that it is whole.
+                if error.is_user() && session.knows_no_chunks() {
+                    return wire.reset_at_drop(true);
+                }
+            }
         },
     }
     drop(connection);
