@@ -161,8 +161,8 @@ impl Core {
         self.step_downs.get()
     }
 
-    /// Whether a client that came before the last step-down, when there had been `met`, is asked to connect anew: not as
-    /// long as anything of it runs, for a while. To some clients that is the end of what runs.
+    /// Whether a client that came before the last step-down, when there had been `met`, is asked to connect anew: not while it
+    /// uses the connection, unless it goes on doing so. To some clients that is the end of what they have there.
     pub(super) fn asks_to_go(&self, met: u32, runs: bool) -> bool {
         let long_ago = || self.sweep().wrapping_sub(self.stepped_down.get()) >= COURTESY_SWEEPS;
         self.step_downs() != met && (!runs || long_ago())

@@ -100,6 +100,41 @@ enum End {
     Cut,
 }
 
+/// What follows from how a tunnel ended.
+struct Verdict {
+    outcome: Outcome,
+    /// Whether the client of a WebSocket is to hear of it.
+    is_to_hear: bool,
+    /// Whether a client that cannot is to be cut off.
+    is_cut: bool,
+}
+
+impl Verdict {
+    /// Nothing was lost.
+    const WELL: Self = Self { outcome: Outcome::Answered, is_to_hear: false, is_cut: false };
+}
+
+impl End {
+    /// What follows where goodbyes were not exchanged, of a tunnel to `upstream`.
+    fn judge(self, origin: Origin, upstream: &Far) -> Verdict {
+        match self {
+            Self::Plain => Verdict::WELL,
+            Self::Cut => Verdict { outcome: Outcome::Cut, is_to_hear: true, is_cut: true },
+            // It may as well be the app that has ended: a leader that is cut off, or dies, leaves a reset.
+            Self::LeaderVanished => Verdict { outcome: Outcome::Cut, is_to_hear: true, is_cut: false },
+            Self::Broken((Side::Client, error)) => {
+                debug!(%error, "the client's side of a tunnel broke");
+                Verdict { outcome: Outcome::Left, is_to_hear: false, is_cut: false }
+            }
+            Self::Broken((Side::Upstream, error)) => {
+                debug!(%error, "the app's side of a tunnel broke");
+                let is_over = origin == Origin::Leader || upstream.is_fenced_off();
+                Verdict { outcome: Outcome::Cut, is_to_hear: is_over, is_cut: is_over || upstream.knows_resets() }
+            }
+        }
+    }
+}
+
 impl Tunnel {
     /// Passes bytes both ways until both sides have ended. `early` is what the client sent right behind its request.
     pub(super) async fn run(mut self, client: Rc<Wire>, early: Bytes) {
@@ -161,24 +196,12 @@ impl Tunnel {
                 break End::Plain;
             }
         };
-        let (outcome, is_to_hear, is_cut) = match end {
-            End::Plain => (Outcome::Answered, false, false),
+        let Verdict { outcome, is_to_hear, is_cut } = match end {
             // However it ended: all had been said.
-            End::Cut | End::Broken(_) if goodbyes.are_exchanged() => (Outcome::Answered, false, false),
+            End::Cut | End::Broken(_) if goodbyes.are_exchanged() => Verdict::WELL,
             // The upstream has said goodbye, and is gone; only the client took its time.
-            End::Cut if watch.heard && back.source.is_closed() => (Outcome::Answered, false, false),
-            End::Cut => (Outcome::Cut, true, true),
-            // It may as well be the app that has ended: a leader that is cut off, or dies, leaves a reset.
-            End::LeaderVanished => (Outcome::Cut, true, false),
-            End::Broken((Side::Client, error)) => {
-                debug!(%error, "the client's side of a tunnel broke");
-                (Outcome::Left, false, false)
-            }
-            End::Broken((Side::Upstream, error)) => {
-                debug!(%error, "the app's side of a tunnel broke");
-                let is_over = origin == Origin::Leader || there.sink.io.is_fenced_off();
-                (Outcome::Cut, is_over, is_over || there.sink.io.knows_resets())
-            }
+            End::Cut if watch.heard && back.source.is_closed() => Verdict::WELL,
+            end => end.judge(origin, &there.sink.io),
         };
         account.end(outcome);
         if outcome == Outcome::Answered {
