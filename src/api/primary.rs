@@ -22,7 +22,6 @@ use crate::api::hold::Cause;
 use crate::api::io::{Fence, Wire};
 use crate::api::lanes::{Aim, Lanes};
 use crate::api::pool::{Loss, Pool, Sending, Sent, Unsent};
-use crate::duration::words;
 use crate::node::Node;
 use crate::replication::{Role, RoleWatch};
 use crate::store::Epoch;
@@ -222,7 +221,7 @@ pub(super) async fn serve(mut exchange: Box<Exchange>, epoch: Epoch) -> Attempt 
 pub(super) fn broken(peer: &str, loss: &Loss, why_cut: &str) -> String {
     let error = match loss {
         Loss::Broken(error) => error,
-        Loss::Late(limit) => return format!("{peer} did not begin to answer within {}", words(*limit)),
+        Loss::Late(limit) => return format!("{peer} did not begin to answer within {}", humantime::format_duration(*limit)),
     };
     if error.is_canceled() || error.is_user() {
         return format!("the exchange with {peer} was cut off: {why_cut}");
