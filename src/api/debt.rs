@@ -25,9 +25,7 @@ pub(super) struct Debtors {
 
 impl Debtors {
     pub(super) fn new(limit: Duration) -> Rc<Self> {
-        let sweeps = limit.as_millis().div_ceil(SWEEP_EVERY.as_millis());
-        // The first of them may come at once.
-        Rc::new(Self { most_sweeps: u32::try_from(sweeps).unwrap_or(u32::MAX).saturating_add(1), feeds: RefCell::default() })
+        Rc::new(Self { most_sweeps: sweeps(limit), feeds: RefCell::default() })
     }
 
     /// Looks at a body from now on, until it is dropped or owed no more.
@@ -39,6 +37,12 @@ impl Debtors {
     pub(super) fn sweep(&self) {
         self.feeds.borrow_mut().retain(|feed| feed.upgrade().is_some_and(|feed| feed.look(self.most_sweeps)));
     }
+}
+
+/// How many sweeps there may be before a limit that has begun is over: the first of them may come at once.
+pub(super) fn sweeps(limit: Duration) -> u32 {
+    let sweeps = limit.as_millis().div_ceil(SWEEP_EVERY.as_millis());
+    u32::try_from(sweeps).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 /// Whether a client owes the body that it has begun: not where body and answer are streams of messages, each sent when there

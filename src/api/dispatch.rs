@@ -70,6 +70,7 @@ async fn route(session: Busy, request: Request<Incoming>, has_a_stream: bool) ->
         }
         return Ok(answer.map(ResponseBody::Whole));
     }
+    let own = headers::final_answer(&head);
     let terms = match headers::prepare(&mut head, &session.peer, &core.config.limits) {
         Ok(terms) => terms,
         Err(failure) => return Ok(refused_head(&session, ticket, failure, &head, body)),
@@ -84,6 +85,15 @@ async fn route(session: Busy, request: Request<Incoming>, has_a_stream: bool) ->
         session.answers_early(Some(Feed::new(body, false)));
         session.leaves_unread(true);
         return Ok(failed(&session, ticket, Failure::not_sent(Reason::TooManyConnections, TOO_MANY), terms.taste));
+    }
+    if let Some(mut answer) = own.filter(|_| terms.hop.is_none()) {
+        session.answers_early(Some(Feed::new(body, false)));
+        if let Some(entry) = ticket.entry() {
+            entry.note_answer(answer.status(), answer.headers_mut());
+            entry.note_bytes(answer.body().len());
+        }
+        ticket.end(Outcome::Local);
+        return Ok(answer.map(ResponseBody::Whole));
     }
     let feed = (!body.is_end_stream()).then(|| Feed::new(body, terms.expects_continue));
     if let Some(feed) = &feed {

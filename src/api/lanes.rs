@@ -127,8 +127,8 @@ impl Lanes {
         }
     }
 
-    /// Sends a request and waits for the head of its answer. Only opening a connection is bounded in time; the answer is
-    /// the caller's to bound. `allowed` is asked again when a connection had to be waited for.
+    /// Sends a request and waits for the head of its answer. Opening a connection is bounded in time, and the answer where there
+    /// is a limit; else it is the caller's to bound. `allowed` is asked again when a connection had to be waited for.
     pub(super) async fn send(&self, request: Request<RequestBody>, aim: Aim, allowed: impl Fn() -> bool) -> Sent {
         match aim {
             Aim::Answer | Aim::Upgrade => self.send_over(&self.requests, self.as_http2(request), allowed).await,
@@ -159,6 +159,7 @@ impl Lanes {
     }
 
     async fn send_over(&self, road: &Road, mut request: Request<RequestBody>, allowed: impl Fn() -> bool) -> Sent {
+        let feed = self.pool.feed_of(&request);
         for _ in 0..TRIES {
             if let Err(unsent) = self.prepare(road, &allowed).await {
                 return Sent::Unsent(request, unsent);
@@ -167,11 +168,15 @@ impl Lanes {
                 Some(mut lane) => (lane.was_used(), lane.send(request)),
                 None => continue,
             };
-            match sending.await {
+            let sent = match self.pool.in_time(feed.clone(), sending).await {
+                Ok(sent) => sent,
+                Err(late) => return Sent::Lost { loss: late, reused },
+            };
+            match sent {
                 streams::Sent::Answered(answer, stream) => return Sent::Answered(answer, Carrier::Stream(stream)),
                 streams::Sent::Unsent(unsent) => request = unsent,
                 streams::Sent::Refused(error) => return Sent::Refused(error),
-                streams::Sent::Lost(error) => return Sent::Lost { error, reused },
+                streams::Sent::Lost(error) => return Sent::Lost { loss: error.into(), reused },
             }
         }
         Sent::Unsent(request, Unsent::Dial(io::ErrorKind::ConnectionReset.into()))

@@ -17,6 +17,7 @@ pub mod client;
 mod debt;
 mod dial;
 mod dispatch;
+mod due;
 mod engine;
 pub mod error;
 mod feed;
@@ -107,6 +108,8 @@ pub struct Config {
     pub http2: bool,
     /// Whose `X-Forwarded-*` is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Whether the app is told by `Forwarded`, too, where requests come from.
+    pub forwarded: bool,
     /// TLS on the TCP addresses, and with the other nodes.
     pub tls: Option<Tls>,
     /// TLS with the app, where it speaks it.
@@ -164,15 +167,23 @@ pub struct Limits {
     pub body_idle_timeout: Option<Duration>,
     /// How long reaching an upstream may take.
     pub connect_timeout: Duration,
+    /// How long the app may take from having the whole request to the head of its answer; `None` for as long as the client waits.
+    pub answer_timeout: Option<Duration>,
     /// How long an upstream connection may idle before it is closed rather than used; shorter than the app's own limit.
     pub idle_timeout: Duration,
 }
 
 impl Limits {
-    /// The same for what another node has passed on: with room for what it adds, so that no head passes one hop and fails at
-    /// the next.
+    /// The same between nodes: with room for what one adds, so that no head passes one hop and fails at the next, and with all
+    /// the time that answers take, which is for the node to bound that speaks to the app.
     pub(crate) fn after_a_hop(self) -> Self {
-        Self { head_bytes: self.head_bytes + 4 * 1024, head_lines: self.head_lines + 16, answer_lines: self.answer_lines + 16, ..self }
+        Self {
+            head_bytes: self.head_bytes + 4 * 1024,
+            head_lines: self.head_lines + 16,
+            answer_lines: self.answer_lines + 16,
+            answer_timeout: None,
+            ..self
+        }
     }
 }
 
@@ -185,6 +196,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(30),
             body_idle_timeout: Some(Duration::from_secs(300)),
             connect_timeout: Duration::from_secs(1),
+            answer_timeout: None,
             idle_timeout: Duration::from_secs(4),
         }
     }

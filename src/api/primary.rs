@@ -21,7 +21,8 @@ use crate::api::headers::{EPOCH, HOP, Origin};
 use crate::api::hold::Cause;
 use crate::api::io::{Fence, Wire};
 use crate::api::lanes::{Aim, Lanes};
-use crate::api::pool::{Pool, Sending, Sent, Unsent};
+use crate::api::pool::{Loss, Pool, Sending, Sent, Unsent};
+use crate::duration::words;
 use crate::node::Node;
 use crate::replication::{Role, RoleWatch};
 use crate::store::Epoch;
@@ -192,15 +193,20 @@ pub(super) async fn serve(mut exchange: Box<Exchange>, epoch: Epoch) -> Attempt 
                 sleep(REACH_EVERY).await;
             }
             Sent::Lost { .. } if exchange.is_broken_off() => return exchange.broken_off(),
-            Sent::Lost { error, reused } => {
-                debug!(%error, reused, "the app broke an exchange");
+            Sent::Lost { loss, reused } => {
+                debug!(?loss, reused, "the app gave no answer");
                 exchange.maybe_sent = true;
-                // Once: what breaks every exchange would break any number of them, and may be executed each time.
-                let again = repeatable && exchange.is_whole() && ((reused && !fresh) || !serves());
-                if !again {
+                let (reason, again) = match loss {
+                    // Once: what breaks every exchange would break any number of them, and may be executed each time.
+                    Loss::Broken(_) => (Reason::UpstreamFailed, (reused && !fresh) || !serves()),
+                    // Not even a safe one: its client has waited for as long as it was to, and an app that is slow gets no
+                    // faster by being asked twice.
+                    Loss::Late(_) => (Reason::UpstreamTimeout, false),
+                };
+                if !(again && repeatable && exchange.is_whole()) {
                     let app = format!("the app at {}", tenure.pool.upstream());
-                    let message = broken(&app, &error, "the tenure that it ran under has ended");
-                    return Attempt::Failed(exchange, Failure::maybe_executed(Reason::UpstreamFailed, message));
+                    let message = broken(&app, &loss, "the tenure that it ran under has ended");
+                    return Attempt::Failed(exchange, Failure::maybe_executed(reason, message));
                 }
                 fresh = true;
             }
@@ -213,7 +219,11 @@ pub(super) async fn serve(mut exchange: Box<Exchange>, epoch: Epoch) -> Attempt 
 }
 
 /// Who ended an exchange without an answer, and why: `peer`, or this node itself, and then because of `why_cut`.
-pub(super) fn broken(peer: &str, error: &hyper::Error, why_cut: &str) -> String {
+pub(super) fn broken(peer: &str, loss: &Loss, why_cut: &str) -> String {
+    let error = match loss {
+        Loss::Broken(error) => error,
+        Loss::Late(limit) => return format!("{peer} did not begin to answer within {}", words(*limit)),
+    };
     if error.is_canceled() || error.is_user() {
         return format!("the exchange with {peer} was cut off: {why_cut}");
     }

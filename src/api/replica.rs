@@ -1,6 +1,6 @@
 //! The replica handler: passes requests to the leader, and tells those that may be tried elsewhere from those that may not.
 
-use http::Response;
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tracing::{debug, warn};
 
@@ -87,10 +87,10 @@ pub(super) async fn forward(mut exchange: Box<Exchange>, leader: &Leader) -> Att
             }
         }
         Exchanged::Lost(_) if exchange.is_broken_off() => exchange.broken_off(),
-        Exchanged::Lost(error) => {
-            debug!(%error, leader = %leader.address, "the leader was lost in the middle of an exchange");
+        Exchanged::Lost(loss) => {
+            debug!(?loss, leader = %leader.address, "the leader was lost in the middle of an exchange");
             exchange.maybe_sent = true;
-            let message = broken(&format!("the leader {}", leader.address), &error, "it has fallen silent, or another one leads");
+            let message = broken(&format!("the leader {}", leader.address), &loss, "it has fallen silent, or another one leads");
             if exchange.terms.repeatable && exchange.is_whole() {
                 return again(exchange, message);
             }
@@ -99,9 +99,10 @@ pub(super) async fn forward(mut exchange: Box<Exchange>, leader: &Leader) -> Att
     }
 }
 
-/// Whether an answer is the leader's own error, and not its app's.
+/// Whether an answer is the leader's own error, and not its app's. Not where it says itself that the request may have been
+/// executed, as it does of an app that took too long.
 fn is_an_error_of_the_leader(answer: &Response<Incoming>) -> bool {
     let headers = answer.headers();
-    let fails = answer.status().is_client_error() || answer.status().is_server_error();
+    let fails = (answer.status().is_client_error() || answer.status().is_server_error()) && answer.status() != StatusCode::GATEWAY_TIMEOUT;
     fails && headers.contains_key(PRIMARY) && !headers.contains_key(EPOCH)
 }

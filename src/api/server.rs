@@ -60,7 +60,9 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
         Some(Protocol::Http1) => serve_http1(&session, wire).await,
         Some(Protocol::Http2) => {
             let shape = if session.peer.is_trusted() { Shape::PROXY } else { Shape::CLIENT };
-            Box::pin(streams::serve(&session, shape, || core.is_closing())).await;
+            // Who connects after a step-down finds the node in its new role.
+            let met = core.step_downs();
+            Box::pin(streams::serve(&session, shape, || core.is_closing() || core.step_downs() != met)).await;
         }
         None => core.sheet.close_by(Closing::Idle),
     }

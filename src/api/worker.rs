@@ -73,6 +73,8 @@ impl Seed {
             hold_over: CancellationToken::new(),
             chunk: RefCell::new(vec![0; CHUNK].into()),
             turn: Notify::new(),
+            streams_turn: Notify::new(),
+            step_downs: Cell::new(0),
             sweeps: Cell::new(0),
             closing_since: Cell::new(None),
             dropped_as: Cell::new(Outcome::Left),
@@ -114,6 +116,9 @@ pub(super) struct Core {
     pub(super) chunk: RefCell<Box<[u8]>>,
     /// Wakes every connection when the worker begins to close, and at each sweep from then on.
     pub(super) turn: Notify,
+    /// The same for connections with streams, which are also woken when the node steps down.
+    pub(super) streams_turn: Notify,
+    step_downs: Cell<u32>,
     sweeps: Cell<u32>,
     closing_since: Cell<Option<u32>>,
     /// How a request ends that is dropped.
@@ -146,6 +151,16 @@ impl Core {
         Standing::of(&self.shared.roles.current(), own, self.config.ttl)
     }
 
+    /// How often this node has been primary and is not any more.
+    pub(super) fn step_downs(&self) -> u32 {
+        self.step_downs.get()
+    }
+
+    fn step_down(&self) {
+        self.step_downs.set(self.step_downs().wrapping_add(1));
+        self.streams_turn.notify_waiters();
+    }
+
     fn close(&self) {
         if !self.is_closing() {
             self.closing_since.set(Some(self.sweep()));
@@ -156,6 +171,7 @@ impl Core {
     /// Has whatever can end on being told so end, at whomever this node has come to meanwhile.
     fn urge(&self) {
         self.turn.notify_waiters();
+        self.streams_turn.notify_waiters();
         self.app.tell();
         self.links.tell();
     }
@@ -242,6 +258,10 @@ async fn keep_up(core: Rc<Core>) {
                 core.links.keep_only(role.leader());
                 if matches!(role, Role::SteppingDown { .. }) {
                     core.app.tell();
+                }
+                // It may be over before it is seen, and is said again when it takes longer.
+                if matches!(seen, Role::Primary { .. }) && !matches!(role, Role::Primary { .. }) {
+                    core.step_down();
                 }
                 seen = role;
             }

@@ -81,6 +81,13 @@ pub struct Settings {
     #[serde(deserialize_with = "config::many")]
     pub trusted_proxies: Option<Vec<Block>>,
 
+    /// Tell the app by Forwarded (RFC 7239), too, where requests come from [default: false]
+    ///
+    /// Beside X-Forwarded-*: `for=ADDRESS;host="HOST";proto=SCHEME`, an element for each node and each trusted proxy before it.
+    #[arg(long, value_name = "BOOL", env = "BELLWETHER_FORWARDED", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", help_heading = "Serving")]
+    pub forwarded: Option<bool>,
+
     /// Whether clients may speak HTTP/2, and apps behind TLS; HTTP/1.1 they always may [default: true]
     #[arg(long, value_name = "BOOL", env = "BELLWETHER_HTTP2", value_parser = BoolishValueParser::new(), num_args = 0..=1,
           require_equals = true, default_missing_value = "true", help_heading = "Serving")]
@@ -137,6 +144,14 @@ pub struct Settings {
     #[arg(long, value_name = "DUR", env = "BELLWETHER_BODY_IDLE_TIMEOUT", allow_hyphen_values = true, help_heading = "Serving")]
     #[serde(deserialize_with = "config::one")]
     pub body_idle_timeout: Option<Span>,
+
+    /// How long the app may take to begin its answer, once it has the request [default: as long as the client waits]
+    ///
+    /// Past that, the client gets 504 `upstream-timeout` with `maybe-executed`, and the exchange is broken off; it is not tried
+    /// again. At least 1s, and it may take up to a second longer. Leave it out where answers to long polls may begin late.
+    #[arg(long, value_name = "DUR", env = "BELLWETHER_UPSTREAM_TIMEOUT", allow_hyphen_values = true, help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub upstream_timeout: Option<Span>,
 
     /// Take part in the election; without it this node is a lone primary [default: false]
     #[arg(long, value_name = "BOOL", env = "BELLWETHER_REPLICATION", value_parser = BoolishValueParser::new(), num_args = 0..=1,
@@ -285,6 +300,7 @@ impl Settings {
             upstream,
             local_routes,
             trusted_proxies,
+            forwarded,
             http2,
             workers,
             forward,
@@ -293,6 +309,7 @@ impl Settings {
             max_header_lines,
             header_timeout,
             body_idle_timeout,
+            upstream_timeout,
             replication,
             advertise,
             replication_ttl,

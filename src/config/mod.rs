@@ -56,6 +56,10 @@ const LONGEST_HEADER_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const SHORTEST_BODY_IDLE: Duration = Duration::from_secs(1);
 const LONGEST_BODY_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// As above.
+const SHORTEST_ANSWER: Duration = Duration::from_secs(1);
+const LONGEST_ANSWER: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Everything that a node needs to run.
 #[derive(Debug)]
 pub struct Config {
@@ -297,6 +301,7 @@ fn data_plane(
         hold_bytes: settings.hold_bytes.map_or(64 << 20, |size| size.0),
         workers: workers.ok_or_else(|| ConfigError::about("--workers", format_args!("must be from 1 to {MOST_WORKERS}")))?,
         http2: settings.http2.unwrap_or(true),
+        forwarded: settings.forwarded.unwrap_or(false),
         trusted_proxies: settings.trusted_proxies.iter().flatten().map(|block| block.0).collect(),
         max_connections,
         forward: settings.forward.unwrap_or_default(),
@@ -345,7 +350,12 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         at_least("--body-idle-timeout", limit, SHORTEST_BODY_IDLE)?;
         at_most("--body-idle-timeout", limit, LONGEST_BODY_IDLE)?;
     }
-    Ok(Limits { head_bytes, head_lines, answer_lines, head_timeout, body_idle_timeout, ..usual })
+    let answer_timeout = settings.upstream_timeout.map(|span| span.0);
+    if let Some(limit) = answer_timeout {
+        at_least("--upstream-timeout", limit, SHORTEST_ANSWER)?;
+        at_most("--upstream-timeout", limit, LONGEST_ANSWER)?;
+    }
+    Ok(Limits { head_bytes, head_lines, answer_lines, head_timeout, body_idle_timeout, answer_timeout, ..usual })
 }
 
 fn hold_timeout(settings: &Settings, timing: Timing) -> Result<Duration, ConfigError> {

@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 33] = [
+const FLAGS: [&str; 35] = [
     "--host",
     "--replication",
     "--advertise",
@@ -17,6 +17,7 @@ const FLAGS: [&str; 33] = [
     "--admin",
     "--admin-token-file",
     "--trusted-proxies",
+    "--forwarded",
     "--http2",
     "--config",
     "--workers",
@@ -27,6 +28,7 @@ const FLAGS: [&str; 33] = [
     "--max-header-lines",
     "--header-timeout",
     "--body-idle-timeout",
+    "--upstream-timeout",
     "--log-format",
     "--log-level",
     "--store-opt",

@@ -46,49 +46,80 @@ async fn every_docker_command_works_over_mutual_tls_on_both_hops() {
     every_command(&engine, &pair.replica, Docker::at(tcp(&pair.replica)).secured(&world.user)).await;
 }
 
-/// What is attached when the primary steps down is cut once the time for draining is over, and fails: nobody takes half of an
-/// output for all of it. What comes next meets the next primary.
+/// How a tenure ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Resigned,
+    Killed,
+}
+
+/// What is attached when the primary steps down is cut once the time for draining is over, or at once where the primary is killed, and
+/// fails: nobody takes half of an output for all of it. What comes next meets the next primary.
 #[tokio::test]
 async fn attached_commands_fail_with_their_tenure_and_the_next_ones_work() {
-    let world = World::new();
     let engine = Engine::start().await;
+    attached_at_the_end(&engine, None, End::Resigned).await;
+    attached_at_the_end(&engine, None, End::Killed).await;
+}
+
+#[tokio::test]
+async fn attached_commands_fail_with_their_tenure_under_mutual_tls_too() {
+    let (engine, world) = (Engine::start().await, World::new());
+    attached_at_the_end(&engine, Some(&world), End::Resigned).await;
+    attached_at_the_end(&engine, Some(&world), End::Killed).await;
+}
+
+async fn attached_at_the_end(engine: &Engine, world: Option<&World>, end: End) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = format!("sqlite://{}", folder.path().join("election.db").display());
     let manage = |name: &str| {
         let manage = Manage::new(name, folder.path()).replicated(&store, TTL);
         let manage = manage.with(["--upstream", &engine.url(), "--drain-timeout", "1s"]);
-        manage.secured("--tls", &world.node(name), &world.secure())
+        world.into_iter().fold(manage, |manage, world| manage.mutual(world))
     };
-    let old = manage("old").start().await;
+    let mut old = manage("old").start().await;
     old.becomes("primary", LIMIT).await;
     let new = manage("new").start().await;
     new.becomes("replica", LIMIT).await;
-    let clients = [&old, &new].map(|node| Docker::at(tcp(node)).secured(&world.user));
+    let clients = [&old, &new].map(|node| world.into_iter().fold(Docker::at(tcp(node)), |docker, world| docker.secured(&world.user)));
     let (mut attached, mut containers) = (Vec::new(), Vec::new());
-    for docker in &clients {
+    for (docker, node) in clients.iter().zip(["old", "new"]) {
         let container = docker.says(&["run", "-d", "-i", "--network", "none", IMAGE, "sh", "-c", "echo one; cat"]).await;
-        let mut logs = docker.begin(&["logs", "-f", &container]);
-        logs.until("one\n").await;
-        attached.push(("logs".to_owned(), logs));
+        for (command, said) in [
+            ("logs -f CONTAINER".to_owned(), "one\n"),
+            (format!("events --since 0 --filter container={container} --format {{{{.Action}}}};"), "start;\n"),
+        ] {
+            let command = command.replace("CONTAINER", &container);
+            let mut begun = docker.begin(&command.split(' ').collect::<Vec<_>>());
+            begun.until(said).await;
+            attached.push((node, command, begun));
+        }
         for command in ["run -i --network none IMAGE cat", "attach CONTAINER", "exec -i CONTAINER cat"] {
             let command = command.replace("IMAGE", IMAGE).replace("CONTAINER", &container);
             let mut begun = docker.begin(&command.split(' ').collect::<Vec<_>>());
             begun.send("to and fro\n").await;
             begun.until("to and fro\n").await;
-            attached.push((command, begun));
+            attached.push((node, command, begun));
         }
         containers.push(container);
     }
-    assert_eq!(old.resign().await.status, 200);
-    for (name, command) in attached {
-        let done = command.ended().await;
+    match end {
+        End::Resigned => assert_eq!(old.resign().await.status, 200),
+        End::Killed => old.kill().await,
+    }
+    for (node, command, begun) in attached {
+        let done = begun.ended().await;
         let says_why = ["connection reset by peer", "unexpected EOF"].iter().any(|why| done.err.contains(why));
-        assert!(!done.status.success() && says_why, "`docker {name}`: {done:?}");
+        // Whoever was connected to a node that is gone may hear of that first.
+        let says_what = end == End::Killed && node == "old" && done.err.contains("Cannot connect to the Docker daemon");
+        assert!(says_why || says_what, "`docker {command}` at {node}, {end:?}: {done:?}");
+        let code = done.status.code().expect("a command that ends by itself");
+        assert!(code == 1 || code == 125 && command.starts_with("run "), "`docker {command}` at {node}, {end:?}: {done:?}");
     }
-    for (docker, container) in clients.iter().zip(&containers) {
+    for (docker, container) in clients.iter().zip(&containers).skip(usize::from(end == End::Killed)) {
         assert_eq!(docker.says(&["exec", container, "sh", "-c", "echo what ran goes on"]).await, "what ran goes on");
-        docker.says(&["rm", "-f", container]).await;
     }
+    clients[1].says(&["rm", "-f", &containers[0], &containers[1]]).await;
 }
 
 fn tcp(node: &Daemon) -> String {

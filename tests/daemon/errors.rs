@@ -1,6 +1,7 @@
 //! Errors of ours: the same head and the same body, whichever part of a node says them.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::support::http::{Client, Method, request};
 use crate::support::ledger::Ledger;
 use crate::support::place::Place;
 use crate::support::places::Places;
-use crate::support::raw::{Raw, header};
+use crate::support::raw::{Origin, Raw, header};
 
 /// An error's head, and what it says in JSON.
 struct Told {
@@ -64,6 +65,36 @@ async fn errors_of_the_own_routes_are_errors_like_any_other() {
         let state = Client::new(node.place()).send(request(Method::GET, route, "")).await.unwrap();
         assert_eq!((state.status.as_u16(), state.header("proxy-status"), state.header("retry-after")), (503, "", ""), "{state:?}");
         assert_eq!(state.json()["role"], info.role);
+    }
+}
+
+/// The node in front of the app decides, and what it says reaches the client through any other.
+#[tokio::test]
+async fn an_app_that_does_not_begin_to_answer_is_given_up() {
+    let origin = Origin::bind().await;
+    let places = Places::with(&format!("http://{}", origin.address()), |manage| manage.with(["--upstream-timeout", "2s"])).await;
+    for node in places.nodes() {
+        let info = node.info().await;
+        for request in ["GET / HTTP/1.1\r\nHost: service\r\n\r\n", "POST / HTTP/1.1\r\nHost: service\r\nContent-Length: 4\r\n\r\nbody"] {
+            let mut client = Raw::connect(node.place()).await;
+            client.send(request).await;
+            let mut app = origin.accept().await;
+            app.head().await;
+            let told = Told::by(&mut client).await;
+            told.assert_is(504, "upstream-timeout", "http_response_timeout", &info);
+            assert_eq!(told.said["verdict"], "maybe-executed");
+            app.rest().await;
+        }
+    }
+    assert!(origin.is_left_alone(Duration::from_millis(100)).await, "nothing was sent twice");
+    for (primary, timeouts) in [(&places.clear.primary, 4.0), (&places.mutual.primary, 2.0)] {
+        assert_eq!(primary.metrics().await.value("requests_total{outcome=\"failed_upstream_timeout\"}"), timeouts);
+    }
+    for replica in [&places.clear.replica, &places.mutual.replica] {
+        let metrics = replica.metrics().await;
+        assert_eq!(metrics.value("requests_total{outcome=\"failed_upstream_timeout\"}"), 0.0, "a replica passes on what it is told");
+        assert_eq!(replica.info().await.role, "replica");
+        assert!(!replica.log().contains("stopped answering"), "{}", replica.log());
     }
 }
 

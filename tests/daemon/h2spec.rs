@@ -273,8 +273,7 @@ fn requests() -> Vec<Case> {
         case("8.3.1: an authority with a path", but(":authority", "service/other"), malformed),
         case("8.3.1: an authority with a space", but(":authority", "ser vice"), malformed),
         case("8.3.1: an authority with a line break", but(":authority", "service\r\nx-smuggled: b"), malformed),
-        // Of whom the app is told nothing.
-        case("8.3.1: an authority with a user", but(":authority", "user@service"), Status(200)),
+        case("8.3.1: an authority with a user", but(":authority", "user@service"), Status(400)),
         case("8.3.1: an authority and another host", with(&[("host", "other")]), Status(400)),
         case("8.3.1: an authority and the same host", with(&[("host", "service")]), Status(200)),
         case("8.3.1: a host alone", bare(&[(":method", "GET"), (":scheme", "http"), (":path", "/echo"), ("host", "service")]), Status(200)),

@@ -92,6 +92,65 @@ async fn a_list_of_proxies_reaches_the_app_only_from_who_is_trusted() {
     }
 }
 
+/// RFC 7239 on request: each node that is believed adds itself, as any two proxies would; a client's own list is still none.
+#[tokio::test]
+async fn the_app_is_told_by_a_list_of_proxies_where_that_is_asked_for() {
+    let app = App::start("a", &Ledger::default()).await;
+    let places = Places::with(&format!("http://{}", app.address()), |manage| manage.with(["--forwarded"])).await;
+    for (place, addresses) in places.each().into_iter().zip(ADDRESSES) {
+        let hop = format!("for=127.0.0.1;host=\"service\";proto={}", place.scheme());
+        for own in [None, Some("for=10.9.9.9")] {
+            let mut asked = with(request(Method::GET, "/echo", ""), "host", "service");
+            if let Some(own) = own {
+                asked = with(asked, "forwarded", own);
+            }
+            let seen = Client::new(&place).send(asked).await.unwrap().json();
+            assert_eq!(values(&seen, "forwarded"), vec![hop.as_str(); addresses.len()], "{seen}");
+            assert_eq!(values(&seen, "x-forwarded-for"), addresses, "{seen}");
+        }
+    }
+}
+
+/// RFC 9110 §7.6.2: OPTIONS and TRACE can be asked of what is on the way. All nodes of a service count once.
+#[tokio::test]
+async fn how_far_a_request_may_go_is_for_its_sender_to_say() {
+    let ledger = Ledger::default();
+    let app = App::start("a", &ledger).await;
+    let places = Places::of(app.address()).await;
+    for node in places.nodes() {
+        let (client, before) = (Client::new(node.place()), ledger.arrivals().len());
+        let limited = |method: Method, most: &str| with(request(method, "/echo", ""), "max-forwards", most);
+        let options = client.send(limited(Method::OPTIONS, "0")).await.unwrap();
+        assert_eq!((options.status.as_u16(), options.text(), options.header("content-length")), (200, "", "0"), "{options:?}");
+        assert!(options.header("server").starts_with("bellwether/"), "{options:?}");
+        let trace = client.send(with(limited(Method::TRACE, "0"), "authorization", "secret")).await.unwrap();
+        assert_eq!((trace.status.as_u16(), trace.header("content-type")), (200, "message/http"), "{trace:?}");
+        assert!(trace.text().starts_with("TRACE /echo HTTP/1.1\r\n") && trace.text().contains("\r\nmax-forwards: 0\r\n"), "{trace:?}");
+        assert!(!trace.text().contains("secret"), "{trace:?}");
+        assert_eq!(ledger.arrivals().len(), before, "neither is the app's");
+        for (method, most, left) in [(Method::OPTIONS, "1", "0"), (Method::TRACE, "7", "6"), (Method::GET, "0", "0")] {
+            let seen = client.send(limited(method.clone(), most)).await.unwrap().json();
+            assert_eq!(values(&seen, "max-forwards"), [left], "{method}: {seen}");
+        }
+    }
+}
+
+/// RFC 9110 §4.2.4: a user before the host is there to look like a host.
+#[tokio::test]
+async fn a_target_that_names_a_user_is_refused() {
+    let ledger = Ledger::default();
+    let app = App::start("a", &ledger).await;
+    let places = Places::of(app.address()).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
+        client.send("GET http://bank.example@service/echo HTTP/1.1\r\nHost: service\r\n\r\n").await;
+        let (head, body) = client.answer().await;
+        assert!(head.starts_with("HTTP/1.1 400 ") && body.contains("names a user"), "{head}{body}");
+        assert!(client.is_cut().await);
+    }
+    assert_eq!(ledger.arrivals().len(), 0);
+}
+
 /// RFC 9218: how urgent something is, is between client and app; in frames it concerns one hop, and does no harm.
 #[tokio::test]
 async fn priorities_are_passed_on_as_they_are() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::support::adapter::Adapter;
 use crate::support::daemon::Manage;
 use crate::support::http::{Client, Method, request};
 use crate::support::interop::{ECHO, GRPC, GRPC_MANY, HTTP1, Served, run, websocket_suite};
@@ -75,7 +76,7 @@ async fn a_server_behind_tls_without_http2_is_asked_in_http1() {
     }
 }
 
-/// Each case of Autobahn's suite ends as it does without us.
+/// Each case of Autobahn's suite ends as it does without us, at each of the three places.
 #[tokio::test]
 async fn websockets_behave_as_at_the_app_itself() {
     let app = Served::start(ECHO, &[]).await;
@@ -83,8 +84,11 @@ async fn websockets_behave_as_at_the_app_itself() {
     let report = async |place: String, name| behaviours(&websocket_suite(&place, &folder.path().join(name)).await);
     let direct = report(format!("127.0.0.1:{}", app.port), "direct").await;
     assert!(direct.len() > 200, "the suite has cases: {direct:?}");
-    let pair = Pair::start_with(&format!("http://127.0.0.1:{}", app.port), |manage| manage).await;
-    for (way, name) in pair.ways().into_iter().zip(["primary", "replica"]) {
+    let places = Places::with(&format!("http://127.0.0.1:{}", app.port), |manage| manage).await;
+    // The suite speaks no TLS.
+    let [primary, replica, mutual] = places.each();
+    let adapter = Adapter::to(mutual).await;
+    for (way, name) in [(primary.address, "primary"), (replica.address, "replica"), (adapter.address, "mutual")] {
         assert_eq!(report(way.to_string(), name).await, direct, "{name}");
     }
 }

@@ -6,6 +6,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod access;
+mod access_held;
 mod browser;
 mod cases;
 mod clock;
@@ -21,6 +23,7 @@ mod expect;
 mod flood;
 mod foresight;
 mod forward;
+mod goaway;
 mod h2_clients;
 mod h2spec;
 mod headers;

@@ -12,7 +12,7 @@ use crate::support::frames::{DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEAD
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::secure::World;
-use crate::support::within;
+use crate::support::{wait_for, within};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const REDIRECT: [&str; 2] = ["--forward", "redirect"];
@@ -60,13 +60,26 @@ async fn curl_goes_to_the_primary_with_method_and_body() {
 async fn curl_goes_to_the_primary_over_tls() {
     let world = World::new();
     let app = App::start("a", &Ledger::default()).await;
-    let own = |manage: Manage| {
-        let files = world.node(&manage.name);
-        manage.with(REDIRECT).secured("--tls", &files, &world.secure())
-    };
-    let pair = Pair::start_with(&format!("http://{}", app.address()), own).await;
-    let ca = world.authority.file();
-    goes_to_the_primary(&pair, "https", &["--cacert", ca.to_str().expect("a path in UTF-8")], &["--http1.1", "--http2"]).await;
+    let [ca, cert, key] = [&world.user.ca, &world.user.cert, &world.user.key].map(|file| file.to_str().expect("a path in UTF-8"));
+    // At both nodes, as curl shows what it has to whoever asks.
+    for (flag, shown) in [("--tls", &[][..]), ("--tlsverify", &["--cert", cert, "--key", key])] {
+        let own = |manage: Manage| {
+            let files = world.node(&manage.name);
+            manage.with(REDIRECT).with(["--access-log", "json"]).secured(flag, &files, &world.secure())
+        };
+        let pair = Pair::start_with(&format!("http://{}", app.address()), own).await;
+        goes_to_the_primary(&pair, "https", &[&["--cacert", ca], shown].concat(), &["--http1.1", "--http2"]).await;
+        let lines = wait_for("a line of each request", LIMIT, async || {
+            let log = pair.replica.access_log();
+            let lines = log.lines().filter(|line| line.contains(TARGET)).map(str::to_owned).collect::<Vec<_>>();
+            if lines.len() == 4 { Ok(lines) } else { Err(log) }
+        })
+        .await;
+        for line in lines {
+            let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            assert_eq!((&line["status"], &line["outcome"], &line["verdict"]), (&307.into(), &"redirected".into(), &Value::Null), "{line}");
+        }
+    }
 }
 
 /// An answer that needs no body is not followed by a reset while that body is on its way: curl 7.88 would lose the answer.

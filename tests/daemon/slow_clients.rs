@@ -14,12 +14,13 @@ use tokio::task::JoinSet;
 
 use crate::support::app::App;
 use crate::support::crowd::{Before, connect, connect_narrow, drip, has_come, said_to, serves_others};
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, Manage};
 use crate::support::frames::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, frame, get, settings};
 use crate::support::ledger::Ledger;
 use crate::support::pair::Pair;
 use crate::support::place::Place;
 use crate::support::places::Places;
+use crate::support::secure::World;
 use crate::support::{wait_for, within};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -272,20 +273,27 @@ async fn take_nothing(node: &Daemon, cut: usize) {
 
 /// The tool that others test with has its own idea of each attack, and asks a node beside it whether it is still there.
 /// Needs the Debian package slowhttptest. On a busy machine it may end before it has begun: what is counted of such clients is for
-/// the tests above. It has no certificate to show, so it comes in the clear alone.
+/// the tests above. It has no certificate to show: over TLS it comes to nodes that ask for none.
 #[tokio::test]
 async fn a_node_stays_available_to_slowhttptest() {
-    let app = App::start("a", &Ledger::default()).await;
-    let pair = Pair::start_with(&format!("http://{}", app.address()), |manage| manage.with(LIMITS)).await;
+    let world = World::new();
+    let apps = [App::start("a", &Ledger::default()).await, App::start("a", &Ledger::default()).await];
+    let upstreams = apps.each_ref().map(|app| format!("http://{}", app.address()));
+    let clear = Pair::start_with(&upstreams[0], |manage| manage.with(LIMITS)).await;
+    let own = |manage: Manage| {
+        let files = world.node(&manage.name);
+        manage.with(LIMITS).secured("--tls", &files, &world.secure())
+    };
+    let secured = Pair::start_with(&upstreams[1], own).await;
     let attack = async |node: &Daemon, path: &str, manner: &[&str]| {
         let mut tool = Command::new("slowhttptest");
-        tool.args(["-c", "100", "-r", "100", "-l", "10", "-p", "10", "-u", &format!("http://{}{path}", node.address())]);
+        tool.args(["-c", "100", "-r", "100", "-l", "10", "-p", "10", "-u", &format!("{}{path}", node.place())]);
         tool.args(manner).stdin(Stdio::null()).kill_on_drop(true);
         let run = within("slowhttptest", LIMIT * 2, tool.output()).await.expect("the Debian package slowhttptest is installed");
         let said = String::from_utf8_lossy(&run.stdout).into_owned();
-        assert!(said.contains("YES") && !said.contains("service available:   NO"), "{manner:?}: {said}");
+        assert!(said.contains("YES") && !said.contains("service available:   NO"), "{manner:?} at {}: {said}", node.place());
     };
-    let nodes = [&pair.primary, &pair.replica];
+    let nodes = [&clear.primary, &clear.replica, &secured.primary, &secured.replica];
     join_all(nodes.map(async |node| {
         tokio::join!(
             attack(node, "/who", &["-H", "-i", "1"]),

@@ -125,6 +125,10 @@ impl Manage {
         Place { address: self.address, tls: self.tls.clone() }
     }
 
+    fn access_log(&self) -> PathBuf {
+        self.log.with_extension("access")
+    }
+
     /// Starts the process and waits until it answers.
     pub(crate) async fn start(&self) -> Daemon {
         let mut daemon = self.spawn();
@@ -138,14 +142,15 @@ impl Manage {
 
     /// Starts the process.
     pub(crate) fn spawn(&self) -> Daemon {
-        let log = File::options().create(true).append(true).open(&self.log).expect("open a node's log");
+        let [log, access_log] =
+            [&self.log, &self.access_log()].map(|path| File::options().create(true).append(true).open(path).expect("open a node's log"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_bellwether"));
         if let Some(offset) = self.clock {
             // Not by the command faketime, which stands between us and the process that is to be killed.
             command.envs([("LD_PRELOAD", FAKETIME), ("FAKETIME", offset), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(access_log).stderr(log).kill_on_drop(true);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BELLWETHER_")) {
             command.env_remove(name);
         }
@@ -293,6 +298,11 @@ impl Daemon {
     /// Everything it has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.manage.log).unwrap_or_default()
+    }
+
+    /// All that it has written down of requests so far, where it has been told to.
+    pub(crate) fn access_log(&self) -> String {
+        std::fs::read_to_string(self.manage.access_log()).unwrap_or_default()
     }
 }
 

@@ -3,7 +3,9 @@
 //! Everything is started on free loopback ports with its data in a temporary folder, and ended by its process id when its
 //! value is dropped. Tests wait for states, each with a reason and a limit, and never for time.
 
+pub(crate) mod access;
 pub(crate) mod account;
+pub(crate) mod adapter;
 pub(crate) mod app;
 pub(crate) mod browser;
 pub(crate) mod bulk;

@@ -27,6 +27,16 @@ pub(in crate::api) enum RequestBody {
     },
 }
 
+impl RequestBody {
+    /// Where it comes from.
+    pub(in crate::api) fn feed(&self) -> Option<&Rc<Feed>> {
+        match self {
+            Self::Empty => None,
+            Self::Feed { feed, .. } => Some(feed),
+        }
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;

@@ -37,6 +37,14 @@ const HEARD_OUT: usize = 256 * 1024;
 /// And for how long.
 const HEARING: Duration = Duration::from_secs(2);
 
+/// How far a body has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Progress {
+    read: usize,
+    /// Whether its reader waits for the client to go on.
+    pub(super) is_clients_turn: bool,
+}
+
 /// A client's body, which can be sent more than once while it is short enough to be remembered.
 pub(super) struct Feed {
     state: RefCell<State>,
@@ -124,6 +132,12 @@ impl Feed {
     pub(super) fn is_unfinished(&self) -> bool {
         let state = self.state.borrow();
         !state.source_ended && !state.source.is_end_stream()
+    }
+
+    /// How far it has come.
+    pub(super) fn progress(&self) -> Progress {
+        let state = self.state.borrow();
+        Progress { read: state.read, is_clients_turn: state.waited.is_some() }
     }
 
     /// Whether the client's side of the body broke: the client has left.
@@ -232,8 +246,8 @@ impl State {
 
     /// Somebody waits for the client.
     fn begin_to_wait(&mut self, feed: &Rc<Feed>) {
-        let Some(debtors) = &self.owed_to else { return };
         self.waited.get_or_insert(0);
+        let Some(debtors) = &self.owed_to else { return };
         if !std::mem::replace(&mut self.enrolled, true) {
             debtors.enrol(feed);
         }

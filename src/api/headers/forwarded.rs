@@ -9,6 +9,9 @@ pub(in crate::api) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-
 pub(super) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 pub(super) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// What an element of `Forwarded` is long besides the address and the host.
+const ELEMENT: usize = "for=\"[]\";host=\"\";proto=https".len();
+
 /// Tells the app who asked (added after stripping, so that no client can have it removed).
 pub(super) fn add_forwarded(headers: &mut HeaderMap, peer: &Peer, believed: bool) {
     if believed {
@@ -32,13 +35,28 @@ pub(super) fn add_forwarded(headers: &mut HeaderMap, peer: &Peer, believed: bool
     }
 }
 
-/// Goes on with the list that a proxy before this one has begun (RFC 7239), so that it does not end there.
+/// Adds an element to the list of where the request has come from (RFC 7239): as each proxy on its way does, in a line of its own
+/// behind those that are believed.
 pub(super) fn extend_forwarded(headers: &mut HeaderMap, peer: &Peer) {
-    let Some(address) = peer.address().and_then(|address| address.to_str().ok()) else { return };
-    let address = if address.contains(':') { format!("\"[{address}]\"") } else { address.to_owned() };
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).map_or_else(String::new, |host| format!(";host=\"{host}\""));
-    let element = format!("for={address}{host};proto={}", peer.scheme());
-    headers.append(FORWARDED, HeaderValue::from_str(&element).expect("an address and a host are visible ASCII"));
+    // RFC 7239 §6.3: who has no address, at a unix socket, is unknown.
+    let address = peer.address().and_then(|address| address.to_str().ok()).unwrap_or("unknown");
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    // One allocation, which becomes the value.
+    let mut element = String::with_capacity(address.len() + host.map_or(0, str::len) + ELEMENT);
+    // RFC 7239 §6: an IPv6 address has brackets, and with those or a colon it has to be quoted.
+    let [before, behind] = if address.contains(':') { ["\"[", "]\""] } else { ["", ""] };
+    for part in ["for=", before, address, behind] {
+        element.push_str(part);
+    }
+    if let Some(host) = host {
+        for part in [";host=\"", host, "\""] {
+            element.push_str(part);
+        }
+    }
+    for part in [";proto=", peer.scheme()] {
+        element.push_str(part);
+    }
+    headers.append(FORWARDED, HeaderValue::try_from(element).expect("an address and a host are visible ASCII"));
 }
 
 /// Says that the request, which was `received` in that version, came through this service.

@@ -16,6 +16,8 @@ pub(in crate::api) struct Peer {
     address: Option<HeaderValue>,
     /// Whether the peer's own `X-Forwarded-*` and `Forwarded` are kept.
     trusted: bool,
+    /// Whether the app is told of it by `Forwarded` in any case, and not only where that goes on with a list.
+    listed: bool,
     channel: Channel,
 }
 
@@ -25,6 +27,7 @@ impl Peer {
         let address = address.map(|ip| ip.to_canonical());
         Self {
             trusted: address.is_some_and(|ip| config.trusts(ip)),
+            listed: config.forwarded,
             address: address.map(|ip| HeaderValue::from_str(&ip.to_string()).expect("an address is visible ASCII")),
             channel: Channel::Plain,
         }
@@ -67,6 +70,11 @@ impl Peer {
     /// user's certificate makes nobody a node.
     pub(super) fn is_believed(&self, hop: Option<Hop>) -> bool {
         self.trusted || (hop.is_some() && self.channel == Channel::Secured(Shown::Node))
+    }
+
+    /// Whether its requests begin a list of where they come from, if there is none to go on with.
+    pub(super) fn is_listed(&self) -> bool {
+        self.listed
     }
 
     /// What the scheme of its requests' URLs is.

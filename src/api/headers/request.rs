@@ -11,6 +11,7 @@ use super::Peer;
 use super::forwarded::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO, add_forwarded, add_via, extend_forwarded};
 use super::hop::{HOP, Hop};
 use super::host::is_host;
+use super::max_forwards;
 use super::strip::{Kept, has_token, is_about_the_way, is_always_hop_by_hop, is_ours, strip, wants_upgrade};
 use super::target::{one_authority, origin_form};
 use crate::api::Limits;
@@ -95,12 +96,15 @@ pub(in crate::api) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) ->
         head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
+    if hop.is_none() && max_forwards::is_limited(head) {
+        max_forwards::count(&mut head.headers);
+    }
     let repeatable = head.method.is_safe() || head.headers.contains_key(IDEMPOTENCY_KEY);
     // RFC 9110 §7.6.3: nodes of one service under one name are one entry, however many a request came through.
     if hop.is_none() || !head.headers.contains_key(VIA) {
         add_via(&mut head.headers, received);
     }
-    if found.standard && believed {
+    if peer.is_listed() || found.standard && believed {
         extend_forwarded(&mut head.headers, peer);
     }
     add_forwarded(&mut head.headers, peer, believed);

@@ -33,8 +33,11 @@ pub(super) fn origin_form(head: &mut Parts) -> Result<(), Failure> {
     let Some(target) = head.uri.path_and_query().filter(|_| head.uri.scheme().is_some()) else {
         return Err(Failure::not_sent(Reason::BadRequest, "the request target is neither a path nor a URL"));
     };
-    let host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_user, host)| host);
-    let host = Some(host).filter(|host| is_host(host.as_bytes())).and_then(|host| HeaderValue::from_str(host).ok());
+    if authority.as_str().contains('@') {
+        // It is there to look like a host (RFC 9110 §4.2.4).
+        return Err(Failure::not_sent(Reason::BadRequest, "the request target names a user before its host (RFC 9110 §4.2.4)"));
+    }
+    let host = Some(authority.as_str()).filter(|host| is_host(host.as_bytes())).and_then(|host| HeaderValue::from_str(host).ok());
     let host = host.ok_or_else(|| Failure::not_sent(Reason::BadRequest, "the request target names no usable host"))?;
     head.headers.insert(HOST, host);
     // The path of a URL that has none, or only a fragment, is written as nothing once it stands alone.

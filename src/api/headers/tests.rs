@@ -22,6 +22,7 @@ fn config(trusted: &str) -> Config {
         workers: std::num::NonZeroUsize::MIN,
         http2: true,
         trusted_proxies: trusted.split_terminator(',').map(|network| network.parse().unwrap()).collect(),
+        forwarded: false,
         tls: None,
         to_app: None,
         limits: Limits::default(),
@@ -222,6 +223,27 @@ fn a_list_of_proxies_is_continued_for_those_who_are_trusted() {
 }
 
 #[test]
+fn a_list_of_proxies_is_begun_where_that_is_asked_for() {
+    let begun = |address: Option<&str>, channel, fields: &[(&str, &str)]| -> Vec<String> {
+        let config = Config { forwarded: true, ..config("10.0.0.0/8") };
+        let peer = Peer::new(address.map(|address| address.parse().unwrap()), &config).over(channel);
+        let mut head = head("GET", "/", fields);
+        head.version = http::Version::HTTP_10;
+        prepare(&mut head, &peer, &Limits::default()).unwrap();
+        head.headers.get_all("forwarded").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    };
+    let host = ("host", "[::1]:80");
+    let secured = Channel::Secured(Shown::Nothing);
+    assert_eq!(begun(Some("192.0.2.1"), Channel::Plain, &[host]), ["for=192.0.2.1;host=\"[::1]:80\";proto=http"]);
+    assert_eq!(begun(Some("2001:db8::1"), secured, &[host]), ["for=\"[2001:db8::1]\";host=\"[::1]:80\";proto=https"]);
+    assert_eq!(begun(None, Channel::Plain, &[host]), ["for=unknown;host=\"[::1]:80\";proto=http"]);
+    assert_eq!(begun(None, Channel::Plain, &[]), ["for=unknown;proto=http"]);
+    let own = ("forwarded", "for=6.6.6.6");
+    assert_eq!(begun(Some("192.0.2.1"), Channel::Plain, &[own]), ["for=192.0.2.1;proto=http"], "a client's own goes all the same");
+    assert_eq!(begun(Some("10.0.0.1"), Channel::Plain, &[own]), ["for=6.6.6.6", "for=10.0.0.1;proto=http"]);
+}
+
+#[test]
 fn an_ipv4_client_of_a_dual_stack_listener_is_known_by_its_ipv4_address() {
     let peer = Peer::new(Some("::ffff:10.1.2.3".parse().unwrap()), &config("10.0.0.0/8"));
     assert!(peer.is_trusted());
@@ -230,12 +252,43 @@ fn an_ipv4_client_of_a_dual_stack_listener_is_known_by_its_ipv4_address() {
 
 #[test]
 fn a_url_as_target_becomes_a_path_for_its_host() {
-    let (absolute, _) = prepared(head("GET", "http://user@other:81//a/%2F?x=&y", &[("host", "a")]));
+    let (absolute, _) = prepared(head("GET", "http://other:81//a/%2F?x=&y", &[("host", "a")]));
     assert_eq!((absolute.uri.to_string().as_str(), &absolute.headers["host"]), ("//a/%2F?x=&y", &HeaderValue::from_static("other:81")));
     for target in ["/echo?", "/a%2Fb/../c", "//double", "/%E2%9C%93", "/;v=1", "*", "/?", "/a?b?c"] {
         // B74.
         assert_eq!(prepared(head("OPTIONS", target, &[("host", "a")])).0.uri.to_string(), target);
     }
+}
+
+#[test]
+fn how_far_a_request_may_go_is_counted_once_for_each_service() {
+    let counted = |method, given: &[&str], hop: bool| -> Vec<String> {
+        let mut fields = vec![("host", "a")];
+        fields.extend(given.iter().map(|value| ("max-forwards", *value)));
+        fields.extend(hop.then_some(("bellwether-hop", "00000000000000ff;epoch=12")));
+        let (head, _) = prepared(head(method, "/", &fields));
+        head.headers.get_all("max-forwards").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    };
+    for method in ["OPTIONS", "TRACE"] {
+        assert_eq!(counted(method, &["1"], false), ["0"]);
+        assert_eq!(counted(method, &["1"], true), ["1"], "another node of this service has counted");
+        assert_eq!(counted(method, &["99999999999999999999"], false), [(u64::MAX - 1).to_string()]);
+        for odd in [&["-1"][..], &["x"], &[""], &["1", "2"], &[]] {
+            assert_eq!(counted(method, odd, false), odd, "what is no number is passed on");
+        }
+    }
+    assert_eq!(counted("GET", &["1"], false), ["1"]);
+}
+
+#[test]
+fn a_request_that_may_go_no_further_is_answered_without_its_secrets() {
+    let fields =
+        [("host", "a"), ("max-forwards", "0"), ("cookie", "s"), ("authorization", "s"), ("proxy-authorization", "s"), ("via", "1.1 b")];
+    let answer = final_answer(&head("TRACE", "/a?b", &fields)).unwrap();
+    assert_eq!((answer.status(), &answer.headers()["content-type"]), (StatusCode::OK, &HeaderValue::from_static("message/http")));
+    assert_eq!(answer.body(), "TRACE /a?b HTTP/1.1\r\nhost: a\r\nmax-forwards: 0\r\nvia: 1.1 b\r\n\r\n");
+    assert!(final_answer(&head("OPTIONS", "*", &fields)).unwrap().body().is_empty());
+    assert!(final_answer(&head("GET", "/", &fields)).is_none() && final_answer(&head("OPTIONS", "*", &fields[..1])).is_none());
 }
 
 #[test]
@@ -246,6 +299,8 @@ fn what_must_not_be_passed_on_is_refused() {
     for (head, reason) in [
         (head("CONNECT", "a:443", &[("host", "a")]), Reason::BadRequest),
         (head("GET", "a:443", &[("host", "a")]), Reason::BadRequest),
+        (head("GET", "http://user@a/", &[("host", "a")]), Reason::BadRequest),
+        (head("GET", "http://user:word@a:80/", &[("host", "a")]), Reason::BadRequest),
         (head("GET", "/", &[("host", "a"), ("host", "b")]), Reason::BadRequest),
         (head("GET", "/", &many), Reason::TooLarge),
         (head("GET", "/", &[("cookie", &long)]), Reason::TooLarge),

@@ -25,7 +25,7 @@ use crate::api::dial::Way;
 use crate::api::feed::RequestBody;
 use crate::api::headers::{Hop, Refusal};
 use crate::api::mux::{self, LargeAnswers, Mux};
-use crate::api::pool::{Greeting, Pool, Sending, Sent, Unsent};
+use crate::api::pool::{Greeting, Loss, Pool, Sending, Sent, Unsent};
 use crate::api::primary::because;
 use crate::api::streams;
 use crate::api::worker::Core;
@@ -96,7 +96,7 @@ pub(super) enum Exchanged {
     /// It is somebody else; nothing but a question has left this node.
     Stranger(Request<RequestBody>, Stranger),
     /// It took the request and was lost.
-    Lost(hyper::Error),
+    Lost(Loss),
 }
 
 impl Exchanged {
@@ -251,7 +251,7 @@ impl Link {
         Ok(match self.mux.send(request, insists).await {
             streams::Sent::Answered(answer, stream) => Exchanged::answered(answer, Carrier::Stream(stream)),
             streams::Sent::Refused(error) => Exchanged::Unshared(None, io::Error::other(because(&error))),
-            streams::Sent::Lost(error) => Exchanged::Lost(error),
+            streams::Sent::Lost(error) => Exchanged::Lost(error.into()),
             streams::Sent::Unsent(request) => return Err(request),
         })
     }
@@ -293,7 +293,8 @@ impl Link {
                 Ok(stranger) => Exchanged::Stranger(request, stranger),
                 Err(error) => Exchanged::Unreached(request, error),
             },
-            Sent::Refused(error) | Sent::Lost { error, .. } => Exchanged::Lost(error),
+            Sent::Refused(error) => Exchanged::Lost(error.into()),
+            Sent::Lost { loss, .. } => Exchanged::Lost(loss),
         }
     }
 

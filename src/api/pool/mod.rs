@@ -28,8 +28,9 @@ use tracing::trace;
 use crate::api::Limits;
 use crate::api::carrier::Carrier;
 use crate::api::dial::Way;
+use crate::api::due::{Due, in_time};
 use crate::api::error::Reason;
-use crate::api::feed::RequestBody;
+use crate::api::feed::{Feed, RequestBody};
 use crate::api::io::{Fence, Wire, WireIo};
 use crate::api::server::BUFFER;
 use crate::api::streams::Stream;
@@ -54,6 +55,8 @@ pub(super) struct Pool {
     /// Everything that drives a connection; ends with the pool.
     connections: RefCell<JoinSet<()>>,
     dials: Semaphore,
+    /// The answers that are waited for, where that has a limit.
+    due: Option<Due>,
     retired: Cell<bool>,
     /// Until when the upstream counts as one that closes connections which were used a moment ago.
     hasty_until: Cell<Option<Instant>>,
@@ -106,15 +109,30 @@ pub(super) enum Sent {
     Answered(Response<Incoming>, Carrier),
     /// Nothing of the request has left this node; here it is again.
     Unsent(Request<RequestBody>, Unsent),
-    /// The connection broke before an answer.
+    /// The exchange ended before an answer.
     Lost {
-        /// How it broke.
-        error: hyper::Error,
+        /// How.
+        loss: Loss,
         /// Whether it had been used before, so that it may just have been at its end.
         reused: bool,
     },
     /// The upstream says that it has processed nothing of the request (RFC 9113 §8.7), which is gone.
     Refused(hyper::Error),
+}
+
+/// How an exchange ended without an answer.
+#[derive(Debug)]
+pub(super) enum Loss {
+    /// Its connection or its stream broke.
+    Broken(hyper::Error),
+    /// This node gave it up: the answer did not begin within that time.
+    Late(Duration),
+}
+
+impl From<hyper::Error> for Loss {
+    fn from(error: hyper::Error) -> Self {
+        Self::Broken(error)
+    }
 }
 
 /// What a request may be sent on.
@@ -171,6 +189,7 @@ impl Pool {
             idle: RefCell::default(),
             connections: RefCell::default(),
             dials: Semaphore::new(DIALS),
+            due: limits.answer_timeout.map(Due::new),
             retired: Cell::new(false),
             hasty_until: Cell::default(),
             notice: Notice::default(),
@@ -186,8 +205,8 @@ impl Pool {
         self.way.may_be_http2()
     }
 
-    /// Sends a request and waits for the head of its answer. Only opening a connection is bounded in time; the answer is
-    /// the caller's to bound.
+    /// Sends a request and waits for the head of its answer. Opening a connection is bounded in time, and the answer where there
+    /// is a limit; else it is the caller's to bound.
     ///
     /// `allowed` is asked again when a connection had to be waited for; `greet` may refuse a new connection before
     /// anything is sent on it.
@@ -210,7 +229,12 @@ impl Pool {
                     Ok(lease) => lease,
                 },
             };
-            match lease.connection.sender.try_send_request(request).await {
+            let feed = self.feed_of(&request);
+            let answered = match self.in_time(feed, lease.connection.sender.try_send_request(request)).await {
+                Ok(answered) => answered,
+                Err(late) => return Sent::Lost { loss: late, reused: lease.reused },
+            };
+            match answered {
                 Ok(answer) => return Sent::Answered(answer, Carrier::Connection(lease)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if lease.reused => request = unsent,
@@ -222,11 +246,21 @@ impl Pool {
                         if lease.reused {
                             self.learn_haste();
                         }
-                        return Sent::Lost { error: error.into_error(), reused: lease.reused };
+                        return Sent::Lost { loss: error.into_error().into(), reused: lease.reused };
                     }
                 },
             }
         }
+    }
+
+    /// The body of a request, where it must be known whether the upstream has it.
+    pub(super) fn feed_of(&self, request: &Request<RequestBody>) -> Option<Rc<Feed>> {
+        self.due.as_ref().and_then(|_| request.body().feed().cloned())
+    }
+
+    /// Waits for the head of an answer to a request with the body `feed`, as long as it may take; then gives the exchange up.
+    pub(super) fn in_time<T>(&self, feed: Option<Rc<Feed>>, answer: impl Future<Output = T>) -> impl Future<Output = Result<T, Loss>> {
+        in_time(self.due.as_ref(), feed, answer)
     }
 
     /// Notes that a connection ended which had been used a moment ago: the next may as well end under a request.
@@ -330,8 +364,9 @@ impl Pool {
         connections.spawn_local(driver)
     }
 
-    /// Closes connections that have been idle for too long; called now and then.
+    /// Closes connections that have been idle for too long, and gives up exchanges whose answers are late; called now and then.
     pub(super) fn sweep(&self) {
+        self.due.iter().for_each(Due::sweep);
         self.idle.borrow_mut().retain(|idle| idle.since.elapsed() <= self.limits.idle_timeout && idle.connection.sender.is_ready());
         let mut connections = self.connections.borrow_mut();
         while connections.try_join_next().is_some() {}

@@ -77,7 +77,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
                 drop(connection.as_mut().now_or_never());
                 return;
             }
-            () = core.turn.notified() => ends(),
+            () = core.streams_turn.notified() => ends(),
             _ = idle.tick() => {
                 let idles = !used.take() && tasks.is_empty();
                 if idles && !told {

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
@@ -17,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::rig::*;
 use crate::api::Config;
@@ -194,6 +195,47 @@ async fn a_closing_node_finishes_what_runs_and_sends_the_rest_away() {
         client.connection.join_next().await.unwrap().unwrap().unwrap();
     };
     tokio::join!(close, finish);
+}
+
+/// What a client sends on a connection that the node has asked it to leave is served, and what it sends later comes on another.
+#[tokio::test]
+async fn whoever_steps_down_asks_its_clients_to_connect_anew_and_finishes_what_runs() {
+    let go = Go::new();
+    let app = slow_app(&go).await;
+    let [replica, primary] = chain(&app).await;
+    let mut through_replica = Http2Client::connect(&replica).await;
+    let forwarded = through_replica.send(get("/slow")).await.unwrap();
+    let (client, connection) = h2::client::handshake(TcpStream::connect(primary.address).await.unwrap()).await.unwrap();
+    let mut connection: JoinSet<_> = [connection].into_iter().collect();
+    let mut client = client.ready().await.unwrap();
+    let (running, _) = client.send_request(get("/slow").map(|_| ()), true).unwrap();
+    let mut running = timeout(SOON, running).await.unwrap().unwrap().into_body();
+
+    primary.step_down(1);
+    let refuses = |client: &h2::client::SendRequest<Bytes>| client.clone().ready().now_or_never().is_some_and(|ready| ready.is_err());
+    until("the client is asked to go", || refuses(&client)).await;
+    let mut anew = Http2Client::connect(&primary).await;
+    let held = anew.begin(get("/quick")).await;
+    primary.until("what comes meanwhile is held", |totals| totals.held == 1).await;
+    // It takes more time, and says so.
+    primary.step_down(1);
+    go.on();
+    go.on();
+    let mut heard = Vec::new();
+    while let Some(piece) = timeout(SOON, running.data()).await.unwrap() {
+        heard.extend_from_slice(&piece.unwrap());
+    }
+    assert_eq!(heard, b"slow");
+    drop(client);
+    timeout(SOON, connection.join_next()).await.expect("it ends").unwrap().unwrap().expect("and well");
+    assert_eq!(read(forwarded).await.2, "slow");
+
+    primary.lead(2);
+    replica.follow(&primary, 2);
+    assert_eq!(read(held.await.unwrap()).await.2, "quick");
+    for client in [&mut anew, &mut through_replica] {
+        assert_eq!(client.get("/quick").await.2, "quick", "on the connection that it has");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod holding;
 mod http2;
 mod http2_apps;
 mod keepalive;
+mod late;
 mod leaders;
 mod leaving;
 mod limits;

@@ -21,6 +21,8 @@ const HYPERCORN_PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/to
 pub(crate) const GRPC: &str = include_str!("grpc_calls.py");
 /// A gRPC service whose calls last, and a client with many of them: see there.
 pub(crate) const GRPC_MANY: &str = include_str!("grpc_many.py");
+/// A client of the first that goes on until it is told to end: see there.
+pub(crate) const GRPC_STEADY: &str = include_str!("grpc_steady.py");
 /// A web server over TLS that knows HTTP/1.1 alone: see there.
 pub(crate) const HTTP1: &str = include_str!("http1_server.py");
 /// What httpx does over HTTP/2: see there.
@@ -53,7 +55,7 @@ fn python_with(packages: &str) -> Command {
 /// A script that runs until it is dropped, as far as it does not end before.
 pub(crate) struct Running {
     lines: Lines<BufReader<ChildStdout>>,
-    _child: Child,
+    child: Child,
 }
 
 impl Running {
@@ -66,7 +68,12 @@ impl Running {
         let mut command = if speaks_http2 { python_with(HYPERCORN_PACKAGES) } else { python() };
         command.args(["-c", script]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("python3 starts");
-        Self { lines: BufReader::new(child.stdout.take().expect("its output")).lines(), _child: child }
+        Self { lines: BufReader::new(child.stdout.take().expect("its output")).lines(), child }
+    }
+
+    /// Ends what it reads.
+    pub(crate) fn finish(&mut self) {
+        drop(self.child.stdin.take());
     }
 
     /// The next line that it prints.

@@ -54,8 +54,8 @@ fn assert_forwardable(before: &Parts, after: &Parts, peer: Option<&str>, trusted
     let (mut kept, mut passed) = (Vec::new(), Vec::new());
     for (name, value) in &before.headers {
         let essential = ["host", "content-length", "transfer-encoding", "trailer"].contains(&name.as_str());
-        // An absolute target says what the Host is, and `Via` gets an entry of ours.
-        if !is_dropped(name.as_str()) && !essential && *name != "via" {
+        // An absolute target says what the Host is, `Via` gets an entry of ours, and `Max-Forwards` counts it.
+        if !is_dropped(name.as_str()) && !essential && *name != "via" && *name != "max-forwards" {
             kept.push((name, value));
         }
     }
@@ -64,7 +64,7 @@ fn assert_forwardable(before: &Parts, after: &Parts, peer: Option<&str>, trusted
         assert!(!name_of.starts_with("bellwether-") && !["keep-alive", "proxy-connection"].contains(&name_of), "{name} comes through");
         let one_of_ours = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"].contains(&name_of);
         assert!(trusted || one_of_ours || !name_of.starts_with("x-forwarded-"), "{name} comes through");
-        if !is_dropped(name_of) && !["host", "content-length", "transfer-encoding", "trailer", "via"].contains(&name_of) {
+        if !is_dropped(name_of) && !["host", "content-length", "transfer-encoding", "trailer", "via", "max-forwards"].contains(&name_of) {
             passed.push((name, value));
         }
     }

@@ -62,6 +62,7 @@ impl TestNode {
             workers: NonZeroUsize::MIN,
             http2: true,
             trusted_proxies: Vec::new(),
+            forwarded: false,
             tls: None,
             to_app: None,
             // Reaching a node of the same test may take as long as the machine likes.
