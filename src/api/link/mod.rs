@@ -354,7 +354,11 @@ impl Link {
                 link.asking.set(false);
                 match there {
                     Ok(()) => link.heard.set(true),
-                    Err(error) => link.has_trouble(format!("the leader {} has fallen silent: {error}", link.leader.address), &core),
+                    Err(error) => match Stranger::behind(error) {
+                        // Each request is told so. There is no use in waiting for somebody else.
+                        Ok(stranger) => debug!(leader = %link.leader.address, "{stranger}"),
+                        Err(error) => link.has_trouble(format!("the leader {} has fallen silent: {error}", link.leader.address), &core),
+                    },
                 }
             });
         }
