@@ -2,7 +2,7 @@
 
 use crate::node::Ended;
 
-const FLAGS: [&str; 33] = [
+const FLAGS: [&str; 35] = [
     "--host",
     "--replication",
     "--advertise",
