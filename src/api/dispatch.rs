@@ -191,7 +191,11 @@ fn refused_head(session: &Session, ticket: Ticket, failure: Failure, head: &Part
 
 fn give_up(mut exchange: Box<Exchange>, failure: Failure) -> Response<ResponseBody> {
     exchange.session.answers_early(exchange.feed.take());
-    failed(&exchange.session, exchange.ticket, failure, exchange.terms.taste)
+    let mut answer = failed(&exchange.session, exchange.ticket, failure, exchange.terms.taste);
+    if !exchange.held.is_zero() {
+        headers::add_held(answer.headers_mut(), exchange.held);
+    }
+    answer
 }
 
 fn failed(session: &Session, mut ticket: Ticket, failure: Failure, taste: Taste) -> Response<ResponseBody> {

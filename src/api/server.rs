@@ -62,7 +62,7 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
             let shape = if session.peer.is_trusted() { Shape::PROXY } else { Shape::CLIENT };
             // Who connects after a step-down finds the node in its new role.
             let met = core.step_downs();
-            Box::pin(streams::serve(&session, shape, || core.is_closing() || core.step_downs() != met)).await;
+            Box::pin(streams::serve(&session, shape, |runs| core.is_closing() || core.asks_to_go(met, runs))).await;
         }
         None => core.sheet.close_by(Closing::Idle),
     }
@@ -104,7 +104,13 @@ async fn serve_http1(session: &Rc<Session>, wire: Rc<Wire>) {
             // A connection that might have become a tunnel is handed out without its last bytes being flushed.
             Ok(()) if session.asked_upgrade() => drop((&mut connection).await),
             Ok(()) => {}
-            Err(error) => trace!(%error, "client connection broke"),
+            Err(error) => {
+                trace!(%error, "client connection broke");
+                // An answer broke off: an end would say that it is whole.
+                if error.is_user() && session.knows_no_chunks() {
+                    return wire.reset_at_drop(true);
+                }
+            }
         },
     }
     drop(connection);

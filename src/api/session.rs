@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Version};
 use hyper::body::{Body, Incoming};
 use tokio_util::task::TaskTracker;
 
@@ -32,6 +32,8 @@ pub(super) struct Session {
     asked_upgrade: Cell<bool>,
     /// Whether the latest request's head can be read in more than one way.
     careless: Cell<bool>,
+    /// Whether the latest request came in HTTP/1.0, so that its answer may end with the connection.
+    is_old: Cell<bool>,
     unread: Cell<bool>,
     /// The worker's sweep during which the newest request came.
     used: Cell<u32>,
@@ -76,6 +78,7 @@ impl Session {
             next: RefCell::default(),
             asked_upgrade: Cell::default(),
             careless: Cell::default(),
+            is_old: Cell::default(),
             unread: Cell::default(),
             used: Cell::new(core.sweep()),
             from_node: Cell::default(),
@@ -174,6 +177,7 @@ impl Session {
             self.wire.hide_end();
         }
         self.asked_upgrade.set(upgrade);
+        self.is_old.set(request.version() == Version::HTTP_10);
         self.careless.set(self.wire.end_head().are_bare());
         if request.body().is_end_stream() && !upgrade {
             self.wire.expect_head();
@@ -185,6 +189,11 @@ impl Session {
     /// Whether a line of the latest request's head ended by LF alone.
     pub(super) fn has_bare_lines(&self) -> bool {
         self.careless.get()
+    }
+
+    /// Whether whoever sent the latest request knows of no other end of an answer without a length than the connection's.
+    pub(super) fn knows_no_chunks(&self) -> bool {
+        self.is_old.get()
     }
 
     /// Whether the latest request asked for an upgrade.

@@ -116,6 +116,20 @@ pub struct Settings {
     #[serde(deserialize_with = "config::one")]
     pub max_connections: Option<Count>,
 
+    /// How long the head of a request or an answer may be [default: 64KiB]
+    ///
+    /// A longer request gets 431, a longer answer turns into 502. The same on all nodes: each has room for what another adds.
+    #[arg(long, value_name = "SIZE", env = "BELLWETHER_MAX_HEADER_SIZE", allow_hyphen_values = true, help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub max_header_size: Option<ByteSize>,
+
+    /// How many lines it may have [default: 100]
+    ///
+    /// Answers may have as many, and 256 in any case.
+    #[arg(long, value_name = "N", env = "BELLWETHER_MAX_HEADER_LINES", allow_negative_numbers = true, help_heading = "Serving")]
+    #[serde(deserialize_with = "config::one")]
+    pub max_header_lines: Option<Count>,
+
     /// How long a request's head may take to come, and how long a client's connection may idle [default: 30s]
     ///
     /// A head that began and did not end gets 408. At least 5s, as other nodes keep connections idle for nearly as long.
@@ -291,6 +305,8 @@ impl Settings {
             workers,
             forward,
             max_connections,
+            max_header_size,
+            max_header_lines,
             header_timeout,
             body_idle_timeout,
             upstream_timeout,

@@ -9,6 +9,7 @@ mod tls;
 mod value;
 
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,11 @@ const MOST_CONNECTIONS: usize = 10_000_000;
 const FILES_PER_CONNECTION: u64 = 2;
 /// What the election, the log and the listeners take.
 const OTHER_FILES: u64 = 256;
+/// How long a head may be allowed to be, in bytes: browsers with a few cookies need the least, and each connection that sends one
+/// has that much in memory.
+const HEADER_SIZES: RangeInclusive<usize> = 8 << 10..=1 << 20;
+/// And how many lines it may be allowed to have.
+const HEADER_LINES: RangeInclusive<usize> = 32..=1_000;
 /// Other nodes use idle connections for up to four seconds, and must not come upon one that is being closed.
 const SHORTEST_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST_HEADER_TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -325,6 +331,16 @@ fn max_connections(settings: &Settings, open_files: Option<u64>, warnings: &mut 
 
 fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
     let usual = Limits::default();
+    let head_bytes = settings.max_header_size.map_or(usual.head_bytes, |size| size.0);
+    if !HEADER_SIZES.contains(&head_bytes) {
+        return Err(ConfigError::about("--max-header-size", "must be from 8KiB to 1MiB"));
+    }
+    let head_lines = settings.max_header_lines.map_or(usual.head_lines, |lines| lines.0);
+    if !HEADER_LINES.contains(&head_lines) {
+        let (least, most) = HEADER_LINES.into_inner();
+        return Err(ConfigError::about("--max-header-lines", format_args!("must be from {least} to {most}")));
+    }
+    let answer_lines = usual.answer_lines.max(head_lines);
     let head_timeout = settings.header_timeout.map_or(usual.head_timeout, |span| span.0);
     at_least("--header-timeout", head_timeout, SHORTEST_HEADER_TIMEOUT)?;
     at_most("--header-timeout", head_timeout, LONGEST_HEADER_TIMEOUT)?;
@@ -339,7 +355,7 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         at_least("--upstream-timeout", limit, SHORTEST_ANSWER)?;
         at_most("--upstream-timeout", limit, LONGEST_ANSWER)?;
     }
-    Ok(Limits { head_timeout, body_idle_timeout, answer_timeout, ..usual })
+    Ok(Limits { head_bytes, head_lines, answer_lines, head_timeout, body_idle_timeout, answer_timeout, ..usual })
 }
 
 fn hold_timeout(settings: &Settings, timing: Timing) -> Result<Duration, ConfigError> {

@@ -24,6 +24,8 @@ const FLAGS: [&str; 33] = [
     "--forward",
     "--access-log",
     "--max-connections",
+    "--max-header-size",
+    "--max-header-lines",
     "--header-timeout",
     "--body-idle-timeout",
     "--upstream-timeout",

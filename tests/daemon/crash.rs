@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rustix::process::Signal;
+use serde_json::Value;
 use tokio::task::JoinSet;
 
+use crate::support::app::checksum;
 use crate::support::cluster::Cluster;
 use crate::support::http::{Client, Method, request, with};
 use crate::support::ledger::REQUEST_ID;
 use crate::support::load::{Load, Outcome, Running};
+use crate::support::raw::Raw;
 use crate::support::store::Kind;
+use crate::support::wait_for;
 
 const TTL: Duration = Duration::from_secs(4);
 /// How long a takeover may take after the lock has run out, on a busy machine.
@@ -129,4 +133,48 @@ async fn warm(node: SocketAddr) -> Vec<Client> {
     let answers = join_all(clients.iter().map(|client| client.send(request(Method::GET, "/_ping", "")))).await;
     answers.into_iter().for_each(|answer| assert_eq!(answer.expect("an answer").status, 200));
     clients
+}
+
+/// B90: the primary dies while it is being sent a body. The next one gets all of it, or the client is told that nobody knows; and the
+/// replica does not keep what it cannot send again.
+#[tokio::test]
+async fn a_body_reaches_the_next_primary_whole_or_not_at_all() {
+    const SMALL: usize = 10_000;
+    const LARGE: usize = 20_000_000;
+    // What a replica keeps of a body to send it again.
+    const KEPT: usize = 64 * 1024;
+    let mut cluster = Cluster::start(Kind::Sqlite, Duration::from_secs(2)).await;
+    for (length, sent) in [(SMALL, 0), (SMALL, 1_000), (LARGE, 1_000), (LARGE, LARGE / 2)] {
+        let primary = cluster.settled(3, TAKEOVER).await;
+        let [replica, _] = cluster.others(primary);
+        let body = (0..length).map(|byte| (byte % 251) as u8).collect::<Vec<_>>();
+        cluster.nodes[replica].forget_peak();
+        let before = cluster.nodes[replica].resident();
+        let mut client = Raw::connect(cluster.places()[replica].clone()).await;
+        let head = "PUT /echo HTTP/1.1\r\nHost: service\r\nIdempotency-Key: key\r\n";
+        client.send(format!("{head}Content-Length: {length}\r\n\r\n")).await;
+        client.send(&body[..sent]).await;
+        wait_for("the request to run at the primary", TAKEOVER, async || {
+            match cluster.nodes[primary].metrics().await.value("running_requests") {
+                running if running >= 1.0 => Ok(()),
+                running => Err(running),
+            }
+        })
+        .await;
+        cluster.nodes[primary].kill().await;
+        if sent <= KEPT {
+            client.send(&body[sent..]).await;
+        }
+        let (head, said) = client.answer().await;
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        if head.starts_with("HTTP/1.1 200") {
+            assert_eq!((said["length"].as_u64(), said["sum"].as_u64()), (Some(length as u64), Some(checksum(&body))), "{sent} of {length}");
+        } else {
+            assert!(head.starts_with("HTTP/1.1 502") && length > KEPT, "{sent} of {length}: {head}{said}");
+            assert_eq!(said["verdict"], "maybe-executed", "{said}");
+        }
+        let grown = cluster.nodes[replica].peak().saturating_sub(before);
+        assert!(grown < 6 * 1024, "{grown} KiB are kept of {length} bytes");
+        cluster.restart(primary);
+    }
 }

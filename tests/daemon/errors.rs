@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use crate::support::app::App;
 use crate::support::daemon::Info;
-use crate::support::http::{Client, Method, request};
+use crate::support::http::{Client, Method, request, with};
 use crate::support::ledger::Ledger;
 use crate::support::place::Place;
 use crate::support::places::Places;
+use crate::support::port;
 use crate::support::raw::{Origin, Raw, header};
 
 /// An error's head, and what it says in JSON.
@@ -95,6 +96,39 @@ async fn an_app_that_does_not_begin_to_answer_is_given_up() {
         assert_eq!(metrics.value("requests_total{outcome=\"failed_upstream_timeout\"}"), 0.0, "a replica passes on what it is told");
         assert_eq!(replica.info().await.role, "replica");
         assert!(!replica.log().contains("stopped answering"), "{}", replica.log());
+    }
+}
+
+/// Nothing of the request has left: it can be sent again, also where that would not be safe.
+#[tokio::test]
+async fn an_app_that_is_not_there_has_seen_nothing() {
+    let nobody = port::free();
+    let places = Places::of(nobody).await;
+    for node in places.nodes() {
+        let mut client = Raw::connect(node.place()).await;
+        client.send("POST / HTTP/1.1\r\nHost: service\r\nContent-Length: 4\r\n\r\nbody").await;
+        let told = Told::by(&mut client).await;
+        told.assert_is(502, "upstream-failed", "destination_unavailable", &node.info().await);
+        assert_eq!(told.said["verdict"], "not-sent");
+        let page = Client::new(node.place()).send(with(request(Method::GET, "/", ""), "accept", "text/html,*/*;q=0.8")).await.unwrap();
+        assert_eq!((page.status.as_u16(), page.header("content-type")), (502, "text/html; charset=utf-8"));
+        assert!(page.text().contains("upstream-failed") && page.text().contains("not-sent: "), "{}", page.text());
+    }
+}
+
+#[tokio::test]
+async fn a_wait_in_vain_says_how_long_it_was_and_when_to_come_back() {
+    let app = App::start("a", &Ledger::default()).await;
+    let mut places = Places::of(app.address()).await;
+    for pair in [&mut places.clear, &mut places.mutual] {
+        let info = pair.replica.info().await;
+        pair.primary.kill().await;
+        let mut client = Raw::connect(pair.replica.place()).await;
+        client.send("POST / HTTP/1.1\r\nHost: service\r\nContent-Length: 4\r\nPrefer: wait=1\r\n\r\nbody").await;
+        let told = Told::by(&mut client).await;
+        told.assert_is(503, "no-primary", "destination_unavailable", &info);
+        assert_eq!(told.said["verdict"], "not-sent");
+        assert!(header(&told.head, "server-timing").is_some_and(|timing| timing.starts_with("held;dur=")), "{}", told.head);
     }
 }
 

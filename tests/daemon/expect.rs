@@ -1,8 +1,13 @@
 //! B85: `Expect: 100-continue`, through one hop and through two. Nobody waits for somebody who waits for them.
 
+use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::process::Command;
+
+use crate::support::app::App;
 use crate::support::daemon::Manage;
+use crate::support::ledger::Ledger;
 use crate::support::places::Places;
 use crate::support::raw::{Origin, Raw};
 use crate::support::{port, quickest, within};
@@ -92,6 +97,48 @@ async fn a_client_that_sends_its_body_unasked_is_served() {
         assert_eq!(app.take(LENGTH).await.len(), LENGTH);
         app.send(format!("HTTP/1.1 200 OK\r\n{LAST}ok")).await;
         client.until("\r\n\r\nok").await;
+    }
+}
+
+/// A client that never sends what it asked leave for is given up, and its app with it.
+#[tokio::test]
+async fn a_client_that_never_sends_its_body_is_given_up() {
+    let origin = Origin::bind().await;
+    let url = format!("http://{}", origin.address());
+    let places = Places::with(&url, |manage| manage.with(["--body-idle-timeout", "1s"])).await;
+    for place in places.each() {
+        let mut client = Raw::connect(&place).await;
+        client.send(upload()).await;
+        let mut app = origin.accept().await;
+        app.head().await;
+        app.send("HTTP/1.1 100 Continue\r\n\r\n").await;
+        let interim = client.head().await;
+        assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
+        let head = client.head().await;
+        assert!(head.starts_with("HTTP/1.1 408"), "{head}");
+        assert!(app.is_cut().await, "the app waits for nobody");
+    }
+}
+
+/// curl asks leave by itself for what is longer than a mebibyte, and waits a second for it.
+#[tokio::test]
+async fn curl_sends_its_body_when_it_may() {
+    let app = App::start("a", &Ledger::default()).await;
+    let places = Places::of(app.address()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let body = folder.path().join("body");
+    std::fs::write(&body, vec![b'x'; 1_200_000]).unwrap();
+    let user = &places.world.user;
+    for place in places.each() {
+        for version in ["--http1.1", "--http2-prior-knowledge"] {
+            let mut curl = Command::new("curl");
+            curl.args(["--silent", "--show-error", "--max-time", "60", version, "--header", "Expect: 100-continue", "--data-binary"]);
+            curl.arg(format!("@{}", body.display())).arg(format!("{place}/echo"));
+            curl.arg("--cacert").arg(&user.ca).arg("--cert").arg(&user.cert).arg("--key").arg(&user.key);
+            let ended = curl.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("curl is installed");
+            let (said, complaint) = [&ended.stdout, &ended.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).into();
+            assert!(ended.status.success() && said.contains("\"length\":1200000"), "{version} {place}: {said}{complaint}");
+        }
     }
 }
 

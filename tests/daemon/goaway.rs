@@ -120,21 +120,28 @@ async fn no_request_fails_over_http2_when_the_primary_resigns() {
             .await;
         };
         resign(&pair, more_answers).await;
+        let connected = || [&clients[0], &clients[1]].map(|client| client.connected.load(Ordering::SeqCst));
+        // Something always runs on the connections, so that it takes a while.
+        wait_for("who resigned to ask its client to connect anew", LIMIT, async || match connected() {
+            [2, 1] => Ok(()),
+            other => Err(other),
+        })
+        .await;
         ends.store(true, Ordering::SeqCst);
         sending.join_all().await;
-        assert_eq!(clients.map(|client| client.connected.load(Ordering::SeqCst)), [2, 1], "who resigns asks once, and nobody else does");
+        assert_eq!(connected(), [2, 1], "who resigns asks once, and nobody else does");
     }
 }
 
 /// Over TLS: with prior knowledge, Debian's curl cannot use a connection twice.
 #[tokio::test]
 async fn curl_loses_nothing_when_the_primary_resigns() {
-    const TRANSFERS: usize = 400;
+    const TRANSFERS: usize = 800;
     let world = World::new();
     let app = App::start("a", &Ledger::default()).await;
     let pair = candidates(&format!("http://{}", app.address()), Some(&world)).await;
     let [ca, cert, key] = [&world.user.ca, &world.user.cert, &world.user.key].map(|file| file.to_str().expect("a path in UTF-8"));
-    let url = format!("https://{}/slow?ms=100&n=[1-{TRANSFERS}]", pair.primary.address());
+    let url = format!("https://{}/slow?ms=400&n=[1-{TRANSFERS}]", pair.primary.address());
     let mut curl = Command::new("curl");
     curl.args(["-sS", "-Z", "--parallel-max", "20", "--http2", "--cacert", ca, "--cert", cert, "--key", key]);
     curl.args(["-o", "/dev/null", "-w", "%{http_version} %{response_code}\\n", &url]).stdin(Stdio::null()).kill_on_drop(true);

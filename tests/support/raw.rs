@@ -146,6 +146,18 @@ impl Raw {
         std::mem::take(&mut self.unread)
     }
 
+    /// How the connection ends, behind whatever still comes: with an error where it breaks off, over TLS also without a goodbye.
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
+        self.unread.clear();
+        let ending = async {
+            while self.stream.read_buf(&mut self.unread).await? > 0 {
+                self.unread.clear();
+            }
+            Ok(())
+        };
+        within("the end", PATIENCE, ending).await
+    }
+
     /// Whether the other side has ended the connection, by its end or by a reset.
     pub(crate) async fn is_cut(&mut self) -> bool {
         matches!(tokio::time::timeout(PATIENCE, self.stream.read(&mut [0; 1])).await, Ok(Ok(0) | Err(_)))

@@ -23,9 +23,9 @@ use crate::api::ledger::Closing;
 use crate::api::session::{Busy, Session};
 
 /// Serves the connection until it ends: because the other side closes it, because it was idle for as long as a client's
-/// may be, or because `ends` says at a turn of the worker that it is to go. It is then told so (GOAWAY, RFC 9113 §6.8): what
-/// runs may finish, and nothing is lost of what it sends too late.
-pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn() -> bool) {
+/// may be, or because `ends`, which is told whether anything runs on it, says at a turn of the worker that it is to go. It is
+/// then told so (GOAWAY, RFC 9113 §6.8): what runs may finish, and nothing is lost of what it sends too late.
+pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn(bool) -> bool) {
     let core = Rc::clone(&session.core);
     let limits = core.config.limits;
     let tasks = TaskTracker::new();
@@ -77,7 +77,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
                 drop(connection.as_mut().now_or_never());
                 return;
             }
-            () = core.streams_turn.notified() => ends(),
+            () = core.streams_turn.notified() => ends(!tasks.is_empty()),
             _ = idle.tick() => {
                 let idles = !used.take() && tasks.is_empty();
                 if idles && !told {

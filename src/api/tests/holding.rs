@@ -53,6 +53,7 @@ async fn a_wait_ends_with_a_503_that_says_when_to_come_back() {
         (json["reason"].as_str(), json["verdict"].as_str(), json["epoch"].as_u64()),
         (Some("no-primary"), Some("not-sent"), Some(0))
     );
+    assert!(answer.field("server-timing").unwrap().starts_with("held;dur="), "{answer:?}");
     assert_eq!(outcome(&node.totals(), "failed_no_primary"), 1);
 }
 

@@ -249,8 +249,6 @@ async fn whoever_steps_down_asks_its_clients_to_connect_anew_and_finishes_what_r
     let mut running = timeout(SOON, running).await.unwrap().unwrap().into_body();
 
     primary.step_down(1);
-    let refuses = |client: &h2::client::SendRequest<Bytes>| client.clone().ready().now_or_never().is_some_and(|ready| ready.is_err());
-    until("the client is asked to go", || refuses(&client)).await;
     let mut anew = Http2Client::connect(&primary).await;
     let held = anew.begin(get("/quick")).await;
     primary.until("what comes meanwhile is held", |totals| totals.held == 1).await;
@@ -262,7 +260,9 @@ async fn whoever_steps_down_asks_its_clients_to_connect_anew_and_finishes_what_r
     while let Some(piece) = timeout(SOON, running.data()).await.unwrap() {
         heard.extend_from_slice(&piece.unwrap());
     }
-    assert_eq!(heard, b"slow");
+    assert_eq!(heard, b"slow", "to some clients, being asked to go is the end of everything");
+    let refuses = |client: &h2::client::SendRequest<Bytes>| client.clone().ready().now_or_never().is_some_and(|ready| ready.is_err());
+    until("the client is asked to go", || refuses(&client)).await;
     drop(client);
     timeout(SOON, connection.join_next()).await.expect("it ends").unwrap().unwrap().expect("and well");
     assert_eq!(read(forwarded).await.2, "slow");

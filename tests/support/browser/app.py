@@ -103,9 +103,11 @@ class App:
         return await exchange.answer(gzip.compress(whole), 200, (b"content-encoding", b"gzip"))
 
     async def on_broken(self, exchange):
-        """Ends the connection in the middle of the body, whose end is told by a length or by a last piece."""
+        """Ends the connection in the middle of the body, whose end is told by a length or by a last piece, when the page has its head."""
+        self.turns = turns = asyncio.Queue()
         await exchange.begin(200, *([(b"content-length", b"1000")] if exchange.query == b"length" else []))
         await exchange.piece(b"half of")
+        await turns.get()
         raise ConnectionAbortedError
 
     async def on_events(self, exchange):

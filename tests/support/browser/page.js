@@ -143,8 +143,10 @@ async function everything() {
         for (const how of ["length", "pieces"]) {
             const answer = await fetch(`/broken?${how}`);
             expect("status", answer.status, 200);
-            const told = await answer.text().then(() => "whole", () => "broken");
-            expect(how, told, "broken");
+            const told = answer.text().then(() => "whole", () => "broken");
+            // Broken before its head was looked at, it would be none to the browser.
+            await turn("break");
+            expect(how, await told, "broken");
         }
     });
     await trial("a stream that the page leaves", async () => {
@@ -220,10 +222,19 @@ async function handover() {
     const socket = new Socket();
     const before = await socket.epoch();
     const [answered, begun] = [[], new Queue()];
+    let unsent = 0;
     const going = [..."GGPP"].map(async (kind, lane) => {
         for (let n = 0, epoch = 0; epoch <= before; n++) {
             const body = kind === "P" ? `${lane}-${n}` : undefined;
-            const answer = await fetch(`/echo?${lane}-${n}`, { method: body ? "POST" : "GET", body });
+            let answer;
+            try {
+                answer = await fetch(`/echo?${lane}-${n}`, { method: body ? "POST" : "GET", body });
+            } catch (error) {
+                // The test looks up whether it was sent.
+                if (++unsent > going.length) throw error;
+                n -= 1;
+                continue;
+            }
             expect("answer", [answer.status, await answer.text()], [200, body ?? ""]);
             epoch = epochOf(answer);
             answered.push(epoch);
@@ -239,7 +250,7 @@ async function handover() {
         await Promise.all(going);
         const after = Math.max(...answered);
         expect("epochs", [...new Set(answered)], [before, after]);
-        return `${answered.length} answers`;
+        return String(unsent);
     });
     await trial("websocket over the change", async () => {
         expect("close", await within("close", socket.closed), [1012, "connect again", true]);
