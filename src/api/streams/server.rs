@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use http::{Request, Response};
@@ -21,6 +22,9 @@ use crate::api::dispatch::{self, Gone};
 use crate::api::io::WireIo;
 use crate::api::ledger::Closing;
 use crate::api::session::{Busy, Session};
+
+/// How long the other side has to hear that it is to go, before a connection on which nothing runs is closed under it.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Serves the connection until it ends: because the other side closes it, because it was idle for as long as a client's
 /// may be, or because `ends`, which is told whether anything has run on it since the last turn of the worker, says at one that
@@ -58,7 +62,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
     let mut idle = interval_at(Instant::now() + limit, limit);
     idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut look = pin!(sleep(taking.limit().unwrap_or_default().min(limits.head_timeout)));
-    let mut told = false;
+    let mut told = None;
     loop {
         let is_to_end = tokio::select! {
             biased;
@@ -81,7 +85,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
             () = core.streams_turn.notified() => ends(new.take() || !tasks.is_empty()),
             _ = idle.tick() => {
                 let idles = !used.take() && tasks.is_empty();
-                if idles && !told {
+                if idles && told.is_none() {
                     core.sheet.close_by(Closing::Idle);
                 }
                 idles || session.is_surplus()
@@ -97,12 +101,17 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
                 false
             }
         };
-        if is_to_end && told && tasks.is_empty() {
-            // The other side has had its time to go.
-            return;
+        if !is_to_end {
+            continue;
         }
-        if is_to_end && !std::mem::replace(&mut told, true) {
-            connection.as_mut().graceful_shutdown();
+        match told {
+            None => {
+                told = Some(Instant::now());
+                connection.as_mut().graceful_shutdown();
+            }
+            // The other side has had its time to go; what it sent before it knew has come.
+            Some(since) if since.elapsed() >= FAREWELL && tasks.is_empty() => return,
+            Some(_) => {}
         }
     }
 }
