@@ -89,10 +89,16 @@ impl Way {
                 } else {
                     timeout(HANDSHAKE, Box::pin(tls.connect(host, stream))).await
                 };
-                let stream = shaken.map_err(late)??;
+                let stream = shaken.map_err(late).and_then(|shaken| shaken).inspect_err(|_| self.doubt())?;
                 Ok(Socket::Tls(Box::new(stream.into())))
             }
         }
+    }
+
+    /// Begins anew with the first address that the name stands for: whoever answers at the one of the last connection is not
+    /// whom it should be.
+    pub(super) fn doubt(&self) {
+        self.answered.set(None);
     }
 
     /// Connects to the first address that answers. Each address gets its share of the time, so that a dead first one does

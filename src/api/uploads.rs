@@ -22,13 +22,13 @@ pub(super) struct Uploads {
 
 struct Upload {
     feed: Weak<Feed>,
-    session: Rc<Session>,
+    session: Weak<Session>,
 }
 
 impl Uploads {
     /// Looks after a body that comes over the connection of `session`, until it has come to its end or is dropped.
-    pub(super) fn enrol(&self, feed: &Rc<Feed>, session: Rc<Session>) {
-        self.running.borrow_mut().push(Upload { feed: Rc::downgrade(feed), session });
+    pub(super) fn enrol(&self, feed: &Rc<Feed>, session: &Rc<Session>) {
+        self.running.borrow_mut().push(Upload { feed: Rc::downgrade(feed), session: Rc::downgrade(session) });
     }
 
     /// Whether there are any.
@@ -39,10 +39,11 @@ impl Uploads {
     /// Ends the connections of those whose clients have left.
     pub(super) fn look(&self) {
         self.running.borrow_mut().retain(|upload| {
+            let Some(session) = upload.session.upgrade() else { return false };
             let runs = upload.feed.upgrade().is_some_and(|feed| feed.is_unfinished());
-            let left = runs && upload.session.wire.is_abandoned();
+            let left = runs && session.wire.is_abandoned();
             if left {
-                upload.session.leave();
+                session.leave();
             }
             runs && !left
         });

@@ -281,7 +281,7 @@ impl State {
         if self.read > KEPT
             && let Some(session) = self.session.take()
         {
-            session.core.uploads.enrol(feed, Rc::clone(&session));
+            session.core.uploads.enrol(feed, &session);
         }
     }
 

@@ -264,10 +264,12 @@ impl Link {
         }
         let (link, core) = (Rc::clone(self), Rc::clone(core));
         self.pool.spawn(async move {
-            let Err(error) = link.mux.run(&link.pool, link.host.clone()).await else { return };
+            let greet = async |leader: &mut Greeting<'_>| link.greet(leader, &core).await;
+            let Err(error) = link.mux.run(&link.pool, link.host.clone(), greet).await else { return };
             debug!(%error, leader = %link.leader.address, "no shared connection to the leader");
             let serves = link.pool.visit(async |leader: &mut Greeting<'_>| link.ask_to_serve(leader, &core).await).await;
-            if let Err(error) = serves
+            // Each request is told by itself that somebody else is there.
+            if let Err(error) = serves.or_else(|error| Stranger::behind(error).map(drop))
                 && !link.pool.is_retired()
             {
                 link.has_trouble(format!("the leader {} cannot be reached: {error}", link.leader.address), &core);
@@ -278,10 +280,7 @@ impl Link {
     /// Sends a request over a connection that it has for itself.
     async fn over_pool(&self, request: Request<RequestBody>, core: &Core) -> Exchanged {
         let follows = || core.shared.roles.current().leader() == Some(&self.leader);
-        let greet = async |leader: &mut Greeting<'_>| {
-            let is_known = self.known.get() && leader.peer() == self.known_at.get();
-            if is_known && !self.asked_always { Ok(()) } else { self.meet(leader, core).await.map(drop) }
-        };
+        let greet = async |leader: &mut Greeting<'_>| self.greet(leader, core).await;
         // Our own listeners keep idle connections for longer than we do, so that even what must not be repeated can go
         // out on an old one.
         match self.pool.send(request, Sending { repeatable: true, fresh: false, upgrades: false }, follows, greet).await {
@@ -296,6 +295,12 @@ impl Link {
             Sent::Refused(error) => Exchanged::Lost(error.into()),
             Sent::Lost { loss, .. } => Exchanged::Lost(loss),
         }
+    }
+
+    /// Asks whoever is at the other end of a new connection who it is, unless that is known.
+    async fn greet(&self, leader: &mut Greeting<'_>, core: &Core) -> io::Result<()> {
+        let is_known = self.known.get() && leader.peer() == self.known_at.get();
+        if is_known && !self.asked_always { Ok(()) } else { self.meet(leader, core).await.map(drop) }
     }
 
     /// Asks the leader who it is, unless that is known: once for all who would know.

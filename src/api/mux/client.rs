@@ -16,7 +16,7 @@ use super::{ELSEWHERE, PATH, SHAPE, name_protocol};
 use crate::api::Limits;
 use crate::api::carrier::Carrier;
 use crate::api::feed::RequestBody;
-use crate::api::pool::{self, Pool, Sending};
+use crate::api::pool::{self, Greeting, Pool, Sending};
 use crate::api::streams::{Lane, Sent};
 use crate::api::tunnel::Far;
 
@@ -117,12 +117,22 @@ impl Mux {
         wanted
     }
 
-    /// Opens a connection at `host` and serves it until it ends. Dropped, it cuts off whatever runs on it.
+    /// Opens a connection at `host`, where `greet` may refuse whoever is there, and serves it until it ends. Dropped, it cuts
+    /// off whatever runs on it.
     ///
     /// # Errors
     /// When none could be opened.
-    pub(in crate::api) async fn run(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<()> {
-        let opened = self.open(pool, host).await;
+    pub(in crate::api) async fn run(
+        &self,
+        pool: &Rc<Pool>,
+        host: HeaderValue,
+        greet: impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let opened = match self.ask(pool, host, greet).await {
+            Ok(Some(carrier)) => self.begin(carrier).await.map(Some),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
         let (next, running) = match opened {
             Ok(Some((lane, running))) if !pool.is_retired() => {
                 self.state.borrow_mut().lanes.push(lane);
@@ -158,19 +168,26 @@ impl Mux {
         opening
     }
 
-    /// `None` where the leader does not agree.
-    async fn open(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<(Lane, impl Future<Output = ()> + use<>)>> {
-        let Some(carrier) = self.ask(pool, host).await? else { return Ok(None) };
+    async fn begin(&self, carrier: Carrier) -> io::Result<(Lane, impl Future<Output = ()> + use<>)> {
         let Some((Far::Connection(io), _notice)) = carrier.into_tunnel().await else { return Err(io::ErrorKind::ConnectionReset.into()) };
-        Lane::open(&io.0, SHAPE, &self.limits).await.map(Some)
+        Lane::open(&io.0, SHAPE, &self.limits).await
     }
 
-    /// Asks for it, at one worker of the leader after the other.
-    async fn ask(&self, pool: &Rc<Pool>, host: HeaderValue) -> io::Result<Option<Carrier>> {
+    /// Asks for it, at one worker of the leader after the other; `None` where the leader does not agree.
+    async fn ask(
+        &self,
+        pool: &Rc<Pool>,
+        host: HeaderValue,
+        greet: impl AsyncFn(&mut Greeting<'_>) -> io::Result<()>,
+    ) -> io::Result<Option<Carrier>> {
         let terms = Sending { repeatable: true, fresh: true, upgrades: false };
         for _ in 0..KNOCKS {
-            let asked = timeout(self.limits.connect_timeout, pool.send(question(host.clone()), terms, || true, async |_| Ok(())));
-            let pool::Sent::Answered(answer, carrier) = asked.await? else { return Err(io::ErrorKind::NotConnected.into()) };
+            let asked = timeout(self.limits.connect_timeout, pool.send(question(host.clone()), terms, || true, &greet));
+            let (answer, carrier) = match asked.await? {
+                pool::Sent::Answered(answer, carrier) => (answer, carrier),
+                pool::Sent::Unsent(_, unsent) => return Err(unsent.into()),
+                pool::Sent::Refused(_) | pool::Sent::Lost { .. } => return Err(io::ErrorKind::NotConnected.into()),
+            };
             match answer.status() {
                 StatusCode::SWITCHING_PROTOCOLS => return Ok(Some(carrier)),
                 ELSEWHERE => {}

@@ -318,7 +318,8 @@ impl Pool {
         let deadline = Instant::now() + self.limits.connect_timeout;
         let connection = self.begin(wire).await?;
         let mut lease = Lease { connection, pool: Rc::clone(self), reused: false };
-        timeout_at(deadline, greet(&mut Greeting(&mut lease.connection))).await.map_err(late)??;
+        let greeted = timeout_at(deadline, greet(&mut Greeting(&mut lease.connection))).await.map_err(late);
+        greeted.and_then(|greeted| greeted).inspect_err(|_| self.way.doubt())?;
         Ok(lease)
     }
 

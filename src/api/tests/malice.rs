@@ -187,3 +187,22 @@ async fn lines_of_bodies_end_as_they_like() {
         assert_eq!(client.head().await.unwrap().status(), 400);
     }
 }
+
+#[tokio::test]
+async fn a_head_that_comes_in_two_parts_behind_another_is_read_as_one() {
+    const SECOND: &str = "POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n\n\na\n\r\n0\r\n\r\n";
+    let (app, _) = keeping().await;
+    let node = TestNode::start(Some(&app));
+    node.lead(1);
+    let firsts = ["GET / HTTP/1.1\r\nHost: test\r\n\r\n", SECOND];
+    for (first, cut) in firsts.into_iter().flat_map(|first| (0..SECOND.len()).map(move |cut| (first, cut))) {
+        let mut client = node.client().await;
+        let (begin, rest) = SECOND.split_at(cut);
+        client.say(format!("{first}{begin}")).await;
+        for part in [rest, ""] {
+            assert_eq!(client.head().await.unwrap().status(), 200, "{rest:?}");
+            client.through(b"hello").await.unwrap();
+            client.say(part).await;
+        }
+    }
+}
