@@ -31,6 +31,8 @@ pub(in crate::api) struct Wire {
     /// What was read before whoever is to read it was known.
     early: RefCell<Bytes>,
     end: Cell<End>,
+    /// Whether the end of what the peer sends has been come upon.
+    at_end: Cell<bool>,
     writing: Cell<Writing>,
     /// Who waits behind a write that was forgiven.
     forgiven: RefCell<Option<Waker>>,
@@ -79,6 +81,7 @@ impl Wire {
             socket: RefCell::new(socket),
             early: RefCell::default(),
             end: Cell::new(End::Shown),
+            at_end: Cell::default(),
             writing: Cell::new(writing),
             forgiven: RefCell::default(),
             fence,
@@ -180,11 +183,11 @@ impl Wire {
         }
     }
 
-    /// Whether the peer can no longer be answered, as far as the system has said. A peer that only closed its sending
+    /// Whether the peer can no longer be answered, as far as the system, or TLS, has said. A peer that only closed its sending
     /// side counts as gone, as everywhere in this proxy, unless its end is hidden.
     pub(in crate::api) fn is_abandoned(&self) -> bool {
         let Ok(ready) = self.socket.borrow().readiness() else { return true };
-        if self.end.get() == End::Shown { ready.is_read_closed() } else { ready.is_write_closed() }
+        if self.end.get() == End::Shown { ready.is_read_closed() || self.at_end.get() } else { ready.is_write_closed() }
     }
 
     /// Which address is at the other end, where it is one of the network and still connected.
@@ -267,6 +270,7 @@ impl WireIo {
         let read = self.with(|socket| socket.poll_read(cx, buf));
         let at_end = matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() == before;
         if at_end || matches!(read, Poll::Ready(Err(_))) {
+            self.0.at_end.set(true);
             self.0.stop_forgiving();
         }
         if at_end && self.0.end.get() != End::Shown { Poll::Pending } else { read }

@@ -167,3 +167,13 @@ async fn a_connection_is_abandoned_when_its_peer_has_left() {
     timeout(LIMIT, poll_fn(|cx| Pin::new(&mut io).poll_read(cx, &mut buffer))).await.unwrap().unwrap_err();
     assert!(wire.is_abandoned());
 }
+
+#[tokio::test]
+async fn whoever_says_goodbye_has_left_though_the_connection_is_open() {
+    let (wire, mut upstream) = connected().await;
+    upstream.get_mut().1.send_close_notify();
+    upstream.flush().await.unwrap();
+    let mut byte = [0; 1];
+    assert_eq!(timeout(LIMIT, WireIo(Rc::clone(&wire)).read(&mut byte)).await.unwrap().unwrap(), 0);
+    assert!(wire.is_abandoned());
+}
