@@ -56,6 +56,9 @@ pub(in crate::api) fn prepare(head: &mut Parts, peer: &Peer, limits: &Limits) ->
     if !found.framed_clearly {
         return Err(Failure::not_sent(Reason::BadRequest, "the only Transfer-Encoding of a request that is passed on is `chunked`"));
     }
+    if found.padded {
+        return Err(Failure::not_sent(Reason::BadRequest, "a field's value begins or ends with a space (RFC 9113 §8.2.1)"));
+    }
     if found.hosts > 1 {
         return Err(Failure::not_sent(Reason::BadRequest, "the request names more than one Host"));
     }
@@ -148,6 +151,8 @@ struct Found {
     forwarded: bool,
     /// There is `Forwarded`.
     standard: bool,
+    /// A value begins or ends with what is no part of it. Only HTTP/2 can say that; in HTTP/1.1 it belongs to the line.
+    padded: bool,
 }
 
 impl Found {
@@ -165,9 +170,12 @@ impl Found {
             encodings: 0,
             forwarded: false,
             standard: false,
+            padded: false,
         };
         for (name, value) in headers {
             found.bytes += name.as_str().len() + value.len() + b": \r\n".len();
+            found.padded |=
+                [value.as_bytes().first(), value.as_bytes().last()].into_iter().flatten().any(|end| matches!(end, b' ' | b'\t'));
             match *name {
                 HOST => found.hosts += 1,
                 COOKIE => found.cookies += 1,

@@ -298,6 +298,8 @@ fn what_must_not_be_passed_on_is_refused() {
     let long = "x".repeat(65 * 1024);
     for (head, reason) in [
         (head("CONNECT", "a:443", &[("host", "a")]), Reason::BadRequest),
+        (head("GET", "/", &[("host", "a"), ("x", " b")]), Reason::BadRequest),
+        (head("GET", "/", &[("host", "a"), ("x", "b\t")]), Reason::BadRequest),
         (head("GET", "a:443", &[("host", "a")]), Reason::BadRequest),
         (head("GET", "http://user@a/", &[("host", "a")]), Reason::BadRequest),
         (head("GET", "http://user:word@a:80/", &[("host", "a")]), Reason::BadRequest),
