@@ -60,9 +60,12 @@ pub(super) async fn serve(core: Rc<Core>, socket: Socket, address: Option<IpAddr
         Some(Protocol::Http1) => serve_http1(&session, wire).await,
         Some(Protocol::Http2) => {
             let shape = if session.peer.is_trusted() { Shape::PROXY } else { Shape::CLIENT };
+            // A proxy can go to the new primary at once. To many a client that hears it (httpx, Chromium), GOAWAY costs the next
+            // request, and this node serves it in any role.
+            let goes = session.peer.is_trusted();
             // Who connects after a step-down finds the node in its new role.
             let met = core.step_downs();
-            Box::pin(streams::serve(&session, shape, |runs| core.is_closing() || core.asks_to_go(met, runs))).await;
+            Box::pin(streams::serve(&session, shape, || core.is_closing() || (goes && core.step_downs() != met))).await;
         }
         None => core.sheet.close_by(Closing::Idle),
     }

@@ -38,8 +38,6 @@ use crate::replication::Role;
 
 /// How often idle connections are looked through.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(500);
-/// For how many sweeps after a step-down clients with streams keep a connection on which something runs: ten seconds.
-const COURTESY_SWEEPS: u32 = 20;
 /// How long before the end of a worker held requests get their answer.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
@@ -77,7 +75,6 @@ impl Seed {
             turn: Notify::new(),
             streams_turn: Notify::new(),
             step_downs: Cell::new(0),
-            stepped_down: Cell::new(0),
             sweeps: Cell::new(0),
             closing_since: Cell::new(None),
             dropped_as: Cell::new(Outcome::Left),
@@ -119,11 +116,9 @@ pub(super) struct Core {
     pub(super) chunk: RefCell<Box<[u8]>>,
     /// Wakes every connection when the worker begins to close, and at each sweep from then on.
     pub(super) turn: Notify,
-    /// The same for connections with streams, which are also woken when the node steps down, and for a while after that.
+    /// The same for connections with streams, which are also woken when the node steps down.
     pub(super) streams_turn: Notify,
     step_downs: Cell<u32>,
-    /// During which sweep that was the last time.
-    stepped_down: Cell<u32>,
     sweeps: Cell<u32>,
     closing_since: Cell<Option<u32>>,
     /// How a request ends that is dropped.
@@ -161,16 +156,8 @@ impl Core {
         self.step_downs.get()
     }
 
-    /// Whether a client that came before the last step-down, when there had been `met`, is asked to connect anew: not while it
-    /// uses the connection, unless it goes on doing so. To some clients that is the end of what they have there.
-    pub(super) fn asks_to_go(&self, met: u32, runs: bool) -> bool {
-        let long_ago = || self.sweep().wrapping_sub(self.stepped_down.get()) >= COURTESY_SWEEPS;
-        self.step_downs() != met && (!runs || long_ago())
-    }
-
     fn step_down(&self) {
         self.step_downs.set(self.step_downs().wrapping_add(1));
-        self.stepped_down.set(self.sweep());
         self.streams_turn.notify_waiters();
     }
 
@@ -193,8 +180,6 @@ impl Core {
         self.sweeps.set(self.sweeps.get().wrapping_add(1));
         if self.is_closing() {
             self.urge();
-        } else if self.sweep().wrapping_sub(self.stepped_down.get()) <= COURTESY_SWEEPS {
-            self.streams_turn.notify_waiters();
         }
     }
 

@@ -25,5 +25,5 @@ pub(in crate::api) fn accept(session: &Session) -> Response<ResponseBody> {
 pub(in crate::api) async fn serve(session: &Session, early: Bytes, _seat: Seat) {
     session.wire.lay_bare();
     session.wire.unread(early);
-    streams::serve(session, SHAPE, |_| session.is_to_end()).await;
+    streams::serve(session, SHAPE, || session.is_to_end()).await;
 }

@@ -41,7 +41,7 @@ pub(super) struct Shape {
 impl Shape {
     /// A client's connection: as much as a browser or a gRPC client uses, so that one client cannot take up a node.
     pub(super) const CLIENT: Self =
-        Self { streams: 128, stream_window: 256 * 1024, connection_window: 1024 * 1024, frame: 16 * 1024, resets: 20 };
+        Self { streams: 128, stream_window: 256 * 1024, connection_window: 1024 * 1024, frame: 16 * 1024, resets: 1_000 };
     /// The connection of a proxy that is trusted: what its many clients take back at once is no flood.
     pub(super) const PROXY: Self = Self { resets: 4_096, ..Self::CLIENT };
 }

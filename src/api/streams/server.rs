@@ -27,13 +27,13 @@ use crate::api::session::{Busy, Session};
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Serves the connection until it ends: because the other side closes it, because it was idle for as long as a client's
-/// may be, or because `ends`, which is told whether anything has run on it since the last turn of the worker, says at one that
-/// it is to go. It is then told so (GOAWAY, RFC 9113 §6.8): what runs may finish, and nothing is lost of what it sends too late.
-pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn(bool) -> bool) {
+/// may be, or because `ends` says at a turn of the worker that it is to go. It is then told so (GOAWAY, RFC 9113 §6.8): what
+/// runs may finish, and nothing is lost of what it sends too late.
+pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn() -> bool) {
     let core = Rc::clone(&session.core);
     let limits = core.config.limits;
     let tasks = TaskTracker::new();
-    let (used, new) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let used = Rc::new(Cell::new(false));
     let mut taking = session.taking();
     // Another node watches over the clients that it serves.
     let watch = (!session.is_shared()).then(|| Watch::new(&core, taking.limit(), shape.streams, !session.peer.is_trusted()));
@@ -49,10 +49,9 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
         .auto_date_header(false)
         .enable_connect_protocol();
     let service = {
-        let (used, new, tasks) = (Rc::clone(&used), Rc::clone(&new), tasks.clone());
+        let (used, tasks) = (Rc::clone(&used), tasks.clone());
         service_fn(move |request| {
             used.set(true);
-            new.set(true);
             answer(session.for_stream(&tasks), request, tasks.clone())
         })
     };
@@ -82,7 +81,7 @@ pub(in crate::api) async fn serve(session: &Session, shape: Shape, ends: impl Fn
                 drop(connection.as_mut().now_or_never());
                 return;
             }
-            () = core.streams_turn.notified() => ends(new.take() || !tasks.is_empty()),
+            () = core.streams_turn.notified() => ends(),
             _ = idle.tick() => {
                 let idles = !used.take() && tasks.is_empty();
                 if idles && told.is_none() {

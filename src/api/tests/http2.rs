@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout};
 
 use super::rig::*;
 use crate::api::Config;
+use crate::api::worker::SWEEP_EVERY;
 
 pub(super) type AnyBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
@@ -234,12 +235,14 @@ async fn an_app_that_answers_early_and_goes_resets_no_stream_at_once() {
     }
 }
 
-/// What a client sends on a connection that the node has asked it to leave is served, and what it sends later comes on another.
+/// What a proxy sends on a connection that the node has asked it to leave is served, and what it sends later comes on another.
 #[tokio::test]
-async fn whoever_steps_down_asks_its_clients_to_connect_anew_and_finishes_what_runs() {
+async fn whoever_steps_down_asks_trusted_proxies_to_connect_anew_and_finishes_what_runs() {
     let go = Go::new();
     let app = slow_app(&go).await;
-    let [replica, primary] = chain(&app).await;
+    let (primary, replica) = (TestNode::with(Some(&app), trusting), TestNode::with(None, trusting));
+    primary.lead(1);
+    replica.follow(&primary, 1);
     let mut through_replica = Http2Client::connect(&replica).await;
     let forwarded = through_replica.send(get("/slow")).await.unwrap();
     let (client, connection) = h2::client::handshake(TcpStream::connect(primary.address).await.unwrap()).await.unwrap();
@@ -249,6 +252,7 @@ async fn whoever_steps_down_asks_its_clients_to_connect_anew_and_finishes_what_r
     let mut running = timeout(SOON, running).await.unwrap().unwrap().into_body();
 
     primary.step_down(1);
+    until("the proxy is asked to go", || is_told(&client)).await;
     let mut anew = Http2Client::connect(&primary).await;
     let held = anew.begin(get("/quick")).await;
     primary.until("what comes meanwhile is held", |totals| totals.held == 1).await;
@@ -260,9 +264,7 @@ async fn whoever_steps_down_asks_its_clients_to_connect_anew_and_finishes_what_r
     while let Some(piece) = timeout(SOON, running.data()).await.unwrap() {
         heard.extend_from_slice(&piece.unwrap());
     }
-    assert_eq!(heard, b"slow", "to some clients, being asked to go is the end of everything");
-    let refuses = |client: &h2::client::SendRequest<Bytes>| client.clone().ready().now_or_never().is_some_and(|ready| ready.is_err());
-    until("the client is asked to go", || refuses(&client)).await;
+    assert_eq!(heard, b"slow");
     drop(client);
     timeout(SOON, connection.join_next()).await.expect("it ends").unwrap().unwrap().expect("and well");
     assert_eq!(read(forwarded).await.2, "slow");
@@ -273,6 +275,32 @@ async fn whoever_steps_down_asks_its_clients_to_connect_anew_and_finishes_what_r
     for client in [&mut anew, &mut through_replica] {
         assert_eq!(client.get("/quick").await.2, "quick", "on the connection that it has");
     }
+}
+
+fn is_told(client: &h2::client::SendRequest<Bytes>) -> bool {
+    client.clone().ready().now_or_never().is_some_and(|ready| ready.is_err())
+}
+
+/// To some clients a GOAWAY is the end of what runs, or costs the next request.
+#[tokio::test]
+async fn whoever_steps_down_lets_clients_keep_their_connections() {
+    let app = TestApp::hello().await;
+    let (primary, replica) = (TestNode::start(Some(&app)), TestNode::start(Some(&app)));
+    primary.lead(1);
+    replica.follow(&primary, 1);
+    let mut clients = [Http2Client::connect(&primary).await, Http2Client::connect(&replica).await];
+    let (watching, connection) = h2::client::handshake(TcpStream::connect(primary.address).await.unwrap()).await.unwrap();
+    let _connection: JoinSet<_> = [connection].into_iter().collect();
+    primary.step_down(1);
+    replica.lead(2);
+    primary.follow(&replica, 2);
+    for _ in 0..3 {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        for client in &mut clients {
+            assert_eq!(client.get("/").await.0, StatusCode::OK);
+        }
+    }
+    assert!(!is_told(&watching.ready().await.expect("the connection stays")));
 }
 
 #[tokio::test]
@@ -451,7 +479,7 @@ async fn what_a_trusted_proxy_takes_back_at_once_is_no_flood() {
         [length, &[kind, flags], &stream.to_be_bytes(), payload].concat()
     };
     let (get, cancel) = (b"\x82\x86\x84\x01\x04test", 8_u32.to_be_bytes());
-    let taken_back = (0..100).flat_map(|n| [frame(1, 5, 2 * n + 1, get), frame(3, 0, 2 * n + 1, &cancel)].concat());
+    let taken_back = (0..1_200).flat_map(|n| [frame(1, 5, 2 * n + 1, get), frame(3, 0, 2 * n + 1, &cancel)].concat());
     let all =
         [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, b""), taken_back.collect(), frame(6, 0, 0, b"question")].concat();
     for is_trusted in [false, true] {

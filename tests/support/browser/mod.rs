@@ -1,13 +1,11 @@
 //! A real browser with a page of ours, and the app that the page talks to.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::certificates::{Credentials, openssl};
@@ -74,46 +72,11 @@ impl Browser {
         Self { child, folder }
     }
 
-    /// How many requests for `/echo` it has failed by itself and sent nothing of, as far as it has written that down.
-    pub(crate) fn failed_unsent(&self) -> usize {
-        let network = std::fs::read(self.folder.path().join(NETWORK)).expect("what it did on the network");
-        let network = Network::parse(&String::from_utf8_lossy(&network));
-        let why = &network.constants["netError"]["ERR_FAILED"];
-        let asked = network.sources("REQUEST_ALIVE", |event| event["params"]["url"].as_str().is_some_and(|url| url.contains("/echo?")));
-        let failed = network.sources("REQUEST_ALIVE", |event| !why.is_null() && event["params"]["net_error"] == *why);
-        let sent = network.sources("HTTP_TRANSACTION_SEND_REQUEST", |_| true);
-        failed.iter().filter(|id| asked.contains(id) && !sent.contains(id)).count()
-    }
-
     /// For how many WebSockets it has asked by an extended CONNECT (RFC 8441), as far as it has written that down.
     pub(crate) fn websocket_streams(&self) -> usize {
         let network = std::fs::read(self.folder.path().join(NETWORK)).expect("what it did on the network");
         let network = String::from_utf8_lossy(&network);
         network.lines().filter(|event| event.contains("\":protocol: websocket\"") && event.contains("\"stream_id\":")).count()
-    }
-}
-
-/// What it writes down of the network as it goes, with the numbers that it has for the names of things.
-struct Network {
-    constants: Value,
-    events: Vec<Value>,
-}
-
-impl Network {
-    /// A line for the names, and then one for each event; the last may be half written.
-    fn parse(text: &str) -> Self {
-        let mut lines = text.lines();
-        let first = lines.next().map(|line| line.trim_end_matches(',').to_owned() + "}");
-        let constants = first.and_then(|line| serde_json::from_str::<Value>(&line).ok()).map(|mut line| line["constants"].take());
-        let events = lines.filter_map(|line| serde_json::from_str(line.trim_end_matches(',')).ok());
-        Self { events: events.collect(), constants: constants.unwrap_or_default() }
-    }
-
-    /// The sources of all events of that name that `are`.
-    fn sources(&self, name: &str, are: impl Fn(&Value) -> bool) -> HashSet<u64> {
-        let number = &self.constants["logEventTypes"][name];
-        let events = self.events.iter().filter(|event| !number.is_null() && event["type"] == *number && are(event));
-        events.filter_map(|event| event["source"]["id"].as_u64()).collect()
     }
 }
 

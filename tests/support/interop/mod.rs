@@ -27,6 +27,8 @@ pub(crate) const GRPC_STEADY: &str = include_str!("grpc_steady.py");
 pub(crate) const HTTP1: &str = include_str!("http1_server.py");
 /// What httpx does over HTTP/2: see there.
 pub(crate) const HTTPX: &str = include_str!("httpx_client.py");
+/// Clients of httpx that go on until they are told to end: see there.
+pub(crate) const HTTPX_STEADY: &str = include_str!("httpx_steady.py");
 /// An app that gives back what it is told over WebSocket.
 pub(crate) const ECHO: &str = include_str!("echo_websocket.py");
 /// The same, which says how each WebSocket was closed: see there.
@@ -64,8 +66,11 @@ impl Running {
     }
 
     fn complaining_to(stderr: Stdio, script: &str, arguments: &[&str]) -> Self {
-        let speaks_http2 = [HTTP2_APP, HTTP2_WEBSOCKET_CLIENT].contains(&script);
-        let mut command = if speaks_http2 { python_with(HYPERCORN_PACKAGES) } else { python() };
+        let mut command = match script {
+            HTTP2_APP | HTTP2_WEBSOCKET_CLIENT => python_with(HYPERCORN_PACKAGES),
+            HTTPX_STEADY => python_with(HTTPX_PACKAGES),
+            _ => python(),
+        };
         command.args(["-c", script]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("python3 starts");
         Self { lines: BufReader::new(child.stdout.take().expect("its output")).lines(), child }
