@@ -10,6 +10,7 @@ pub(super) mod fuzz;
 mod holding;
 mod http2;
 mod http2_apps;
+mod http2_limits;
 mod keepalive;
 mod late;
 mod leaders;
